@@ -1,0 +1,133 @@
+"""Domains: where a layer's grid lies on the real line.
+
+A domain maps raw inputs to unit coordinates, feature by feature. Inputs beyond it are welcome: they
+get coordinates below 0 or above 1, and the kernel extrapolates. Nothing here ever looks at the
+other rows of a batch at prediction time.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from sikagp._typing import Float
+
+Bound = float | Tensor
+
+
+class Domain(nn.Module):
+    """A fixed interval, the same for all features or one per feature.
+
+    >>> Domain(-1.0, 1.0)(torch.tensor([[0.0, 3.0]]))
+    tensor([[0.5000, 2.0000]])
+    """
+
+    low: Tensor
+    high: Tensor
+
+    def __init__(self, low: Bound, high: Bound) -> None:
+        super().__init__()
+        bounds = torch.broadcast_tensors(self._as_bound("low", low), self._as_bound("high", high))
+        if not bool((bounds[0] < bounds[1]).all()):
+            raise ValueError(f"a domain needs low < high for every feature, got {low} and {high}")
+        self.register_buffer("low", bounds[0].clone())
+        self.register_buffer("high", bounds[1].clone())
+
+    @staticmethod
+    def _as_bound(name: str, bound: Bound) -> Tensor:
+        value = torch.as_tensor(bound)
+        value = value.detach() if value.is_floating_point() else value.to(torch.get_default_dtype())
+        if value.ndim > 1 or not bool(value.isfinite().all()):
+            raise ValueError(
+                f"{name} must be one finite number, or one per feature; got {tuple(value.shape)} "
+                f"values {value.flatten()[:4].tolist()}"
+            )
+        return value
+
+    @classmethod
+    def fit(cls, x: Float[Tensor, "*batch features"], *, margin: float = 0.1) -> "Domain":
+        """Cover the range of data, widened on both sides by ``margin`` times that range.
+
+        A feature that never varies gets an interval of width 1 around its value.
+        """
+        rows = x.detach().reshape(-1, x.shape[-1])
+        if not len(rows) or not bool(rows.isfinite().all()):
+            raise ValueError("a domain is fitted to at least one row of finite numbers")
+        low, high = rows.amin(0), rows.amax(0)
+        pad = torch.where(high > low, margin * (high - low), 0.5)
+        return cls(low - pad, high + pad)
+
+    @property
+    def width(self) -> Tensor:
+        """Length of the interval, one number or one per feature."""
+        return self.high - self.low
+
+    def forward(self, x: Float[Tensor, "*batch features"]) -> Float[Tensor, "*batch features"]:
+        """Map the interval to [0, 1], and what lies beyond it accordingly."""
+        return (x - self.low.to(x.dtype)) / self.width.to(x.dtype)
+
+    def extra_repr(self) -> str:
+        """Describe the interval."""
+        if self.low.ndim == 0:
+            return f"low={self.low.item():g}, high={self.high.item():g}"
+        return f"features={len(self.low)}"
+
+
+class RunningDomain(Domain):
+    """An interval of ``mean +- reach * stddev`` that follows the inputs during training.
+
+    Running mean and variance are buffers, updated by each batch in training mode and frozen in
+    evaluation mode, as in batch normalisation; but also in training it is the running interval,
+    not the batch's own, that maps the inputs.
+    """
+
+    running_mean: Tensor
+    running_variance: Tensor
+    num_batches: Tensor
+
+    def __init__(self, num_features: int, *, reach: float = 3.0, momentum: float = 0.1) -> None:
+        if not reach > 0 or not 0 < momentum <= 1:
+            raise ValueError(
+                f"reach must be positive and momentum in (0, 1], got {reach} and {momentum}"
+            )
+        super().__init__(torch.full((num_features,), -reach), torch.full((num_features,), reach))
+        self.reach, self.momentum = reach, momentum
+        self.register_buffer("running_mean", torch.zeros(num_features))
+        self.register_buffer("running_variance", torch.ones(num_features))
+        self.register_buffer("num_batches", torch.tensor(0))
+
+    @torch.no_grad()
+    def update(self, x: Float[Tensor, "*batch features"]) -> None:
+        """Fold a batch into the running statistics; the first one replaces the initial values."""
+        rows = x.detach().reshape(-1, x.shape[-1]).to(self.running_mean.dtype)
+        if len(rows) == 0:
+            return
+        keep = torch.where(self.num_batches == 0, 0.0, 1 - self.momentum)
+        mean, variance = rows.mean(0), rows.var(0, correction=0)
+        self.running_mean.mul_(keep).add_((1 - keep) * mean)
+        self.running_variance.mul_(keep).add_((1 - keep) * variance)
+        self.num_batches.add_(1)
+        # A feature that never varies still needs an interval.
+        stddev = self.running_variance.sqrt()
+        spread = torch.where(stddev > 0, stddev, 1.0) * self.reach
+        self.low.copy_(self.running_mean - spread)
+        self.high.copy_(self.running_mean + spread)
+
+    def forward(self, x: Float[Tensor, "*batch features"]) -> Float[Tensor, "*batch features"]:
+        """Map to unit coordinates, after updating the interval if in training mode."""
+        if self.training:
+            self.update(x)
+        return super().forward(x)
+
+
+def as_domain(domain: Domain | tuple[Bound, Bound], num_features: int) -> Domain:
+    """Accept a domain or a pair of bounds, and check that it fits the number of features."""
+    if not isinstance(domain, Domain):
+        try:
+            low, high = domain
+        except (TypeError, ValueError):
+            raise TypeError(f"domain must be (low, high) or a Domain, got {domain!r}") from None
+        domain = Domain(low, high)
+    if domain.low.ndim == 1 and len(domain.low) != num_features:
+        raise ValueError(
+            f"the domain has bounds for {len(domain.low)} features, the layer has {num_features}"
+        )
+    return domain

@@ -1,0 +1,153 @@
+"""Registration of the operators with torch: schemas, fake tensors and autograd.
+
+Every operator has a forward and a backward pass in each backend, and both are registered, so that
+``torch.compile`` can trace through training. A tree always travels as its four tensors.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sikagp.ops.backends import backend_for
+from sikagp.tree import BridgeTree
+
+_TREE = "Tensor boundary, Tensor left, Tensor right, Tensor factor"
+_D_TREE = "Tensor, Tensor, Tensor, Tensor"
+_POINT = "Tensor cell, Tensor left, Tensor right, Tensor states, Tensor covariances"
+
+
+def _define(name: str, schema: str) -> Any:
+    return torch.library.custom_op(f"sikagp::{name}", mutates_args=(), schema=schema)
+
+
+def _empty_like(*tensors: Tensor) -> tuple[Tensor, ...]:
+    return tuple(torch.empty_like(t, memory_format=torch.contiguous_format) for t in tensors)
+
+
+@_define("node_states", f"(Tensor weight, {_TREE}) -> Tensor")
+def node_states(weight: Tensor, *tree: Tensor) -> Tensor:
+    """Weights in dyadic order to states at nodes; see ``table.node_states``."""
+    return backend_for(weight).node_states(weight, BridgeTree(*tree))
+
+
+@_define(
+    "node_states_backward",
+    f"(Tensor d_states, Tensor states, Tensor weight, {_TREE}) -> (Tensor, {_D_TREE})",
+)
+def node_states_backward(
+    d_states: Tensor, states: Tensor, weight: Tensor, *tree: Tensor
+) -> tuple[Tensor, ...]:
+    """Gradients of the weights and of the tree."""
+    backend = backend_for(weight)
+    d_weight, d_tree = backend.node_states_backward(d_states, states, weight, BridgeTree(*tree))
+    return d_weight, *d_tree
+
+
+@_define("cell_covariances", f"(Tensor variance, {_TREE}) -> (Tensor, Tensor)")
+def cell_covariances(variance: Tensor, *tree: Tensor) -> tuple[Tensor, Tensor]:
+    """Variances of weights to covariances of neighbouring states; see ``table``."""
+    table, coarse = backend_for(variance).cell_covariances(variance, BridgeTree(*tree))
+    return table, coarse
+
+
+@_define(
+    "cell_covariances_backward",
+    f"(Tensor d_table, Tensor table, Tensor coarse, Tensor variance, {_TREE})"
+    f" -> (Tensor, {_D_TREE})",
+)
+def cell_covariances_backward(
+    d_table: Tensor, table: Tensor, coarse: Tensor, variance: Tensor, *tree: Tensor
+) -> tuple[Tensor, ...]:
+    """Gradients of the variances and of the tree."""
+    backend = backend_for(variance)
+    d_variance, d_tree = backend.cell_covariances_backward(
+        d_table, table, coarse, variance, BridgeTree(*tree)
+    )
+    return d_variance, *d_tree
+
+
+@_define("interpolate", f"({_POINT}) -> (Tensor, Tensor)")
+def interpolate(
+    cell: Tensor, left: Tensor, right: Tensor, states: Tensor, covariances: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Mean and variance from the two ends of each cell; see ``table.interpolate``."""
+    return backend_for(states).interpolate(cell, left, right, states, covariances)
+
+
+@_define(
+    "interpolate_backward",
+    f"(Tensor d_mean, Tensor d_variance, {_POINT}) -> (Tensor, Tensor, Tensor, Tensor)",
+)
+def interpolate_backward(
+    d_mean: Tensor, d_variance: Tensor, cell: Tensor, *point: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Gradients of the two-point weights and of the tables."""
+    return backend_for(d_mean).interpolate_backward(d_mean, d_variance, cell, *point)
+
+
+@node_states.register_fake
+def _(weight: Tensor, *tree: Tensor) -> Tensor:
+    return _empty_like(weight)[0]
+
+
+@node_states_backward.register_fake
+def _(d_states: Tensor, states: Tensor, *inputs: Tensor) -> tuple[Tensor, ...]:
+    return _empty_like(*inputs)
+
+
+@cell_covariances.register_fake
+def _(variance: Tensor, *tree: Tensor) -> tuple[Tensor, Tensor]:
+    features, nodes, s, outputs = variance.shape
+    return (
+        variance.new_empty(features, nodes, 2, s, s, outputs),
+        variance.new_empty(features, nodes - 2, s, s, outputs),
+    )
+
+
+@cell_covariances_backward.register_fake
+def _(d_table: Tensor, table: Tensor, coarse: Tensor, *inputs: Tensor) -> tuple[Tensor, ...]:
+    return _empty_like(*inputs)
+
+
+@interpolate.register_fake
+def _(
+    cell: Tensor, left: Tensor, right: Tensor, states: Tensor, covariances: Tensor
+) -> tuple[Tensor, Tensor]:
+    shape = cell.shape[0], states.shape[-1]
+    return states.new_empty(shape), states.new_empty(shape)
+
+
+@interpolate_backward.register_fake
+def _(d_mean: Tensor, d_variance: Tensor, cell: Tensor, *point: Tensor) -> tuple[Tensor, ...]:
+    return _empty_like(*point)
+
+
+def _save_states(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+    ctx.save_for_backward(output, *inputs)
+
+
+def _states_gradient(ctx: Any, d_states: Tensor) -> tuple[Tensor, ...]:
+    return node_states_backward(d_states, *ctx.saved_tensors)
+
+
+def _save_covariances(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, Tensor]) -> None:
+    ctx.mark_non_differentiable(output[1])
+    ctx.save_for_backward(*output, *inputs)
+
+
+def _covariances_gradient(ctx: Any, d_table: Tensor, d_coarse: Tensor) -> tuple[Tensor, ...]:
+    return cell_covariances_backward(d_table, *ctx.saved_tensors)
+
+
+def _save_point(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, Tensor]) -> None:
+    ctx.save_for_backward(*inputs)
+
+
+def _point_gradient(ctx: Any, d_mean: Tensor, d_variance: Tensor) -> tuple[Tensor | None, ...]:
+    return None, *interpolate_backward(d_mean, d_variance, *ctx.saved_tensors)
+
+
+node_states.register_autograd(_states_gradient, setup_context=_save_states)
+cell_covariances.register_autograd(_covariances_gradient, setup_context=_save_covariances)
+interpolate.register_autograd(_point_gradient, setup_context=_save_point)

@@ -1,0 +1,78 @@
+"""Checks of arguments: each error says what was expected and what came."""
+
+from collections.abc import Collection
+
+import torch
+from torch import Tensor
+
+MAX_LEVEL = 20
+
+
+def check_count(name: str, value: int) -> int:
+    """Return a positive integer."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} must be an integer, got {value!r}")
+    if value < 1:
+        raise ValueError(f"{name} must be at least 1, got {value}")
+    return value
+
+
+def check_level(level: int) -> int:
+    """Return a level whose grid fits in memory."""
+    if check_count("level", level) > MAX_LEVEL:
+        raise ValueError(
+            f"level must be at most {MAX_LEVEL} (2**{MAX_LEVEL} + 1 nodes per feature), got {level}"
+        )
+    return level
+
+
+def check_choice(name: str, value: str, choices: Collection[str]) -> str:
+    """Return one of the named choices."""
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
+    return value
+
+
+def check_positive(name: str, value: float | Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Return positive finite numbers of the given shape; one number serves for all."""
+    tensor = torch.as_tensor(value)
+    if tensor.is_complex() or tensor.dtype == torch.bool:
+        raise TypeError(f"{name} must hold real numbers, got {tensor.dtype}")
+    if not tensor.is_floating_point():
+        tensor = tensor.to(torch.get_default_dtype())
+    try:
+        tensor = tensor.detach().expand(shape)
+    except RuntimeError:
+        raise ValueError(
+            f"{name} must be one number or have shape {shape}, got shape {tuple(tensor.shape)}"
+        ) from None
+    bad = ~(tensor.isfinite() & (tensor > 0))
+    if bool(bad.any()):
+        raise ValueError(f"{name} must be positive and finite, got {tensor[bad].flatten()[0]:g}")
+    return tensor
+
+
+def check_input(x: Tensor, num_features: int, *, finite: bool) -> None:
+    """Refuse anything but real numbers of shape (*batch, num_features)."""
+    if not isinstance(x, Tensor):
+        raise TypeError(f"expected a torch.Tensor, got {type(x).__name__}")
+    if not x.is_floating_point():
+        raise TypeError(
+            f"expected a floating-point tensor, got {x.dtype}; convert it with x.float()"
+        )
+    if x.ndim == 0 or x.shape[-1] != num_features:
+        raise ValueError(
+            f"expected input of shape (*batch, {num_features}), got shape {tuple(x.shape)}"
+        )
+    if finite and not torch.compiler.is_compiling():
+        _check_finite(x)
+
+
+def _check_finite(x: Tensor) -> None:
+    if bool(x.isfinite().all()):
+        return
+    bad_rows = (~x.isfinite()).any(-1)
+    raise ValueError(
+        f"{int(bad_rows.sum())} of {bad_rows.numel()} rows hold NaN or infinity; clean the input, "
+        "or construct the layer with check_finite=False to let them through"
+    )
