@@ -265,8 +265,8 @@ class SIKALayer(nn.Module):
             variance = variance + open_variance(weights, scale, self.residual)
         return mean, variance
 
-    def _weights(self) -> Moments:
-        return at_least_float32(self.weight_mean), self.weight_scale.square()
+    def _weights(self) -> tuple[Tensor, Tensor]:
+        return at_least_float32(self.weight_mean), self.weight_scale
 
     def _cheapest_plan(self, num_rows: int) -> str:
         """A table costs as much as evaluating a fraction of its nodes' number of rows."""

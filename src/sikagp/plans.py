@@ -4,7 +4,8 @@
 - sparse: multiply the s (L + 2) active basis functions with their weights, O(log M);
 - dense: multiply all basis functions with all weights, O(M); oracle and baseline.
 
-``scale`` is the prior standard deviation sqrt(v_d) of each feature.
+``mean`` and ``deviation`` describe q(w); ``scale`` is the prior deviation sqrt(v_d) of each
+feature.
 """
 
 from typing import NamedTuple
@@ -31,12 +32,12 @@ class NodeTable(NamedTuple):
 def build_table(
     prior: GridPrior,
     mean: Float[Tensor, "features weights outputs"],
-    variance: Float[Tensor, "features weights outputs"],
+    deviation: Float[Tensor, "features weights outputs"],
 ) -> NodeTable:
-    """Turn means and variances of weights into a table, once per parameter update."""
+    """Turn means and deviations of weights into a table, once per parameter update."""
     shape = prior.grid.num_nodes, prior.kernel.state_size
     states = ops.node_states(mean.unflatten(1, shape), prior.tree)
-    covariances = ops.cell_covariances(variance.unflatten(1, shape), prior.tree)
+    covariances = ops.cell_covariances(deviation.unflatten(1, shape), prior.tree)
     return NodeTable(prior, states, covariances)
 
 
@@ -54,21 +55,21 @@ def table_moments(
 def sparse_moments(
     features: SparseFeatures,
     mean: Float[Tensor, "features weights outputs"],
-    variance: Float[Tensor, "features weights outputs"],
+    deviation: Float[Tensor, "features weights outputs"],
 ) -> Moments:
     """Gather the weights of the active basis functions."""
     squared = SparseFeatures(features.values.square(), features.index)
-    return active_sum(features, mean), active_sum(squared, variance)
+    return active_sum(features, mean), active_sum(squared, deviation.square())
 
 
 def dense_moments(
     features: SparseFeatures,
     mean: Float[Tensor, "features weights outputs"],
-    variance: Float[Tensor, "features weights outputs"],
+    deviation: Float[Tensor, "features weights outputs"],
 ) -> Moments:
     """Multiply full feature vectors with full weight matrices."""
     phi = dense_features(features, mean.shape[1]).flatten(-2)
-    return phi @ mean.flatten(0, 1), phi.square() @ variance.flatten(0, 1)
+    return phi @ mean.flatten(0, 1), phi.square() @ deviation.square().flatten(0, 1)
 
 
 def scaled_features(

@@ -11,8 +11,6 @@ node. Functions here are plain forward passes, in place over strides; ``sikagp.o
 differentiable.
 """
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 
@@ -20,18 +18,6 @@ from sikagp._typing import Float, Int
 from sikagp.grid import level_slice
 from sikagp.kernels import TwoPoint
 from sikagp.tree import BridgeTree, GridPrior, level_rows
-
-
-class CellCovariances(NamedTuple):
-    """Second moments of the node states.
-
-    ``table[:, c, 0]`` is A_c and ``table[:, c, 1]`` is C_c (zero for the last node). ``coarse``
-    keeps the neighbour covariances of the levels above the finest, which the backward pass needs:
-    cell k of level l stands at ``2**l - 1 + k``.
-    """
-
-    table: Float[Tensor, "features nodes 2 s s outputs"]
-    coarse: Float[Tensor, "features inner s s outputs"]
 
 
 def two_point(
@@ -56,9 +42,10 @@ def node_states(
     for lev in range(1, level + 1):
         half = 2 ** (level - lev)
         rows = level_rows(tree.left.shape[1], level, lev)
-        states[:, half :: 2 * half] = (
-            _apply(tree.left[:, rows], states[:, : -2 * half : 2 * half])
-            + _apply(tree.right[:, rows], states[:, 2 * half :: 2 * half])
+        a, m, c = neighbours(half)
+        states[:, m] = (
+            _apply(tree.left[:, rows], states[:, a])
+            + _apply(tree.right[:, rows], states[:, c])
             + _apply(tree.factor[:, rows], weight[:, level_slice(lev)])
         )
     return states
@@ -69,20 +56,21 @@ def _apply(matrix: Tensor, state: Tensor) -> Tensor:
 
 
 def cell_covariances(
-    variance: Float[Tensor, "features nodes s outputs"], tree: BridgeTree
-) -> CellCovariances:
-    """Turn variances of independent weights into covariances of neighbouring node states.
+    scale: Float[Tensor, "features nodes s outputs"], tree: BridgeTree
+) -> Float[Tensor, "features nodes 2 s s outputs"]:
+    """Turn standard deviations of independent weights into covariances of neighbouring states.
 
-    With end covariances A_a, A_c and neighbour covariance C of a cell, its midpoint m splits it:
+    Entry ``[:, c, 0]`` is A_c and ``[:, c, 1]`` is C_c (zero for the last node). With end
+    covariances A_a, A_c and neighbour covariance C of a cell, its midpoint m splits it:
 
         C_left  = A_a G_left^T + C G_right^T           = Cov(z_a, z_m)
         C_right = G_left C + G_right A_c               = Cov(z_m, z_c)
-        A_m     = C_left^T G_left^T + C_right G_right^T + S diag(variance) S^T
+        A_m     = C_left^T G_left^T + C_right G_right^T + S diag(scale^2) S^T
     """
-    features, nodes, s, outputs = variance.shape
+    features, nodes, s, outputs = scale.shape
     level = (nodes - 2).bit_length()
-    table = variance.new_zeros(features, nodes, 2, s, s, outputs)
-    coarse = variance.new_empty(features, nodes - 2, s, s, outputs)
+    variance = scale.square()
+    table = scale.new_zeros(features, nodes, 2, s, s, outputs)
     node, cross = table[:, :, 0], table[:, :, 1]
     ends = variance[:, :2].flatten(1, 2)
     joint = torch.einsum("dik,dko,djk->dijo", tree.boundary, ends, tree.boundary)
@@ -91,21 +79,35 @@ def cell_covariances(
         half = 2 ** (level - lev)
         rows = level_rows(tree.left.shape[1], level, lev)
         g_left, g_right, factor = tree.left[:, rows], tree.right[:, rows], tree.factor[:, rows]
-        parent = coarse[:, 2 ** (lev - 1) - 1 : 2**lev - 1]
-        parent.copy_(cross[:, : -2 * half : 2 * half])
-        c_left = torch.einsum("dnijo,dnkj->dniko", node[:, : -2 * half : 2 * half], g_left)
-        c_left += torch.einsum("dnijo,dnkj->dniko", parent, g_right)
-        c_right = torch.einsum("dnij,dnjko->dniko", g_left, parent)
-        c_right += torch.einsum("dnij,dnjko->dniko", g_right, node[:, 2 * half :: 2 * half])
+        a, m, c = neighbours(half)
+        c_left, c_right = split_cells(node[:, a], cross[:, a], node[:, c], g_left, g_right)
         middle = torch.einsum(
             "dnij,dnjo,dnkj->dniko", factor, variance[:, level_slice(lev)], factor
         )
         middle += torch.einsum("dnjio,dnkj->dniko", c_left, g_left)
         middle += torch.einsum("dnijo,dnkj->dniko", c_right, g_right)
-        node[:, half :: 2 * half] = middle
-        cross[:, : -2 * half : 2 * half] = c_left
-        cross[:, half :: 2 * half] = c_right
-    return CellCovariances(table, coarse)
+        node[:, m], cross[:, a], cross[:, m] = middle, c_left, c_right
+    return table
+
+
+def neighbours(half: int) -> tuple[slice, slice, slice]:
+    """Left ends, midpoints and right ends of the cells of width ``2 * half``, as node slices."""
+    return (
+        slice(0, -2 * half, 2 * half),
+        slice(half, None, 2 * half),
+        slice(2 * half, None, 2 * half),
+    )
+
+
+def split_cells(
+    a: Tensor, cross: Tensor, c: Tensor, g_left: Tensor, g_right: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Neighbour covariances of the two halves of each cell."""
+    c_left = torch.einsum("dnijo,dnkj->dniko", a, g_left)
+    c_left += torch.einsum("dnijo,dnkj->dniko", cross, g_right)
+    c_right = torch.einsum("dnij,dnjko->dniko", g_left, cross)
+    c_right += torch.einsum("dnij,dnjko->dniko", g_right, c)
+    return c_left, c_right
 
 
 def interpolate(

@@ -25,12 +25,12 @@ def node_states(
 
 
 def cell_covariances(
-    variance: Float[Tensor, "features nodes s outputs"], tree: BridgeTree
+    scale: Float[Tensor, "features nodes s outputs"], tree: BridgeTree
 ) -> Float[Tensor, "features nodes 2 s s outputs"]:
     """Covariance of each node's state with itself and with the next node's."""
     if torch.compiler.is_exporting():
-        return reference.cell_covariances(variance, tree).table
-    return operators.cell_covariances(variance, *tree)[0]
+        return reference.cell_covariances(scale, tree)
+    return operators.cell_covariances(scale, *tree)
 
 
 def interpolate(

@@ -44,27 +44,23 @@ def node_states_backward(
     return d_weight, *d_tree
 
 
-@_define("cell_covariances", f"(Tensor variance, {_TREE}) -> (Tensor, Tensor)")
-def cell_covariances(variance: Tensor, *tree: Tensor) -> tuple[Tensor, Tensor]:
-    """Variances of weights to covariances of neighbouring states; see ``table``."""
-    table, coarse = backend_for(variance).cell_covariances(variance, BridgeTree(*tree))
-    return table, coarse
+@_define("cell_covariances", f"(Tensor scale, {_TREE}) -> Tensor")
+def cell_covariances(scale: Tensor, *tree: Tensor) -> Tensor:
+    """Scales of weights to covariances of neighbouring states; see ``table.cell_covariances``."""
+    return backend_for(scale).cell_covariances(scale, BridgeTree(*tree))
 
 
 @_define(
     "cell_covariances_backward",
-    f"(Tensor d_table, Tensor table, Tensor coarse, Tensor variance, {_TREE})"
-    f" -> (Tensor, {_D_TREE})",
+    f"(Tensor d_table, Tensor table, Tensor scale, {_TREE}) -> (Tensor, {_D_TREE})",
 )
 def cell_covariances_backward(
-    d_table: Tensor, table: Tensor, coarse: Tensor, variance: Tensor, *tree: Tensor
+    d_table: Tensor, table: Tensor, scale: Tensor, *tree: Tensor
 ) -> tuple[Tensor, ...]:
-    """Gradients of the variances and of the tree."""
-    backend = backend_for(variance)
-    d_variance, d_tree = backend.cell_covariances_backward(
-        d_table, table, coarse, variance, BridgeTree(*tree)
-    )
-    return d_variance, *d_tree
+    """Gradients of the scales and of the tree."""
+    backend = backend_for(scale)
+    d_scale, d_tree = backend.cell_covariances_backward(d_table, table, scale, BridgeTree(*tree))
+    return d_scale, *d_tree
 
 
 @_define("interpolate", f"({_POINT}) -> (Tensor, Tensor)")
@@ -97,16 +93,13 @@ def _(d_states: Tensor, states: Tensor, *inputs: Tensor) -> tuple[Tensor, ...]:
 
 
 @cell_covariances.register_fake
-def _(variance: Tensor, *tree: Tensor) -> tuple[Tensor, Tensor]:
-    features, nodes, s, outputs = variance.shape
-    return (
-        variance.new_empty(features, nodes, 2, s, s, outputs),
-        variance.new_empty(features, nodes - 2, s, s, outputs),
-    )
+def _(scale: Tensor, *tree: Tensor) -> Tensor:
+    features, nodes, s, outputs = scale.shape
+    return scale.new_empty(features, nodes, 2, s, s, outputs)
 
 
 @cell_covariances_backward.register_fake
-def _(d_table: Tensor, table: Tensor, coarse: Tensor, *inputs: Tensor) -> tuple[Tensor, ...]:
+def _(d_table: Tensor, table: Tensor, *inputs: Tensor) -> tuple[Tensor, ...]:
     return _empty_like(*inputs)
 
 
@@ -123,7 +116,7 @@ def _(d_mean: Tensor, d_variance: Tensor, cell: Tensor, *point: Tensor) -> tuple
     return _empty_like(*point)
 
 
-def _save_states(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+def _save_all(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
     ctx.save_for_backward(output, *inputs)
 
 
@@ -131,12 +124,7 @@ def _states_gradient(ctx: Any, d_states: Tensor) -> tuple[Tensor, ...]:
     return node_states_backward(d_states, *ctx.saved_tensors)
 
 
-def _save_covariances(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, Tensor]) -> None:
-    ctx.mark_non_differentiable(output[1])
-    ctx.save_for_backward(*output, *inputs)
-
-
-def _covariances_gradient(ctx: Any, d_table: Tensor, d_coarse: Tensor) -> tuple[Tensor, ...]:
+def _covariances_gradient(ctx: Any, d_table: Tensor) -> tuple[Tensor, ...]:
     return cell_covariances_backward(d_table, *ctx.saved_tensors)
 
 
@@ -148,6 +136,6 @@ def _point_gradient(ctx: Any, d_mean: Tensor, d_variance: Tensor) -> tuple[Tenso
     return None, *interpolate_backward(d_mean, d_variance, *ctx.saved_tensors)
 
 
-node_states.register_autograd(_states_gradient, setup_context=_save_states)
-cell_covariances.register_autograd(_covariances_gradient, setup_context=_save_covariances)
+node_states.register_autograd(_states_gradient, setup_context=_save_all)
+cell_covariances.register_autograd(_covariances_gradient, setup_context=_save_all)
 interpolate.register_autograd(_point_gradient, setup_context=_save_point)

@@ -9,7 +9,13 @@ from torch import Tensor
 
 from sikagp._typing import Float, Int
 from sikagp.grid import level_slice
-from sikagp.table import cell_covariances, interpolate, node_states
+from sikagp.table import (
+    cell_covariances,
+    interpolate,
+    neighbours,
+    node_states,
+    split_cells,
+)
 from sikagp.tree import BridgeTree, level_rows
 
 __all__ = [
@@ -35,10 +41,9 @@ def node_states_backward(
     d_weight = torch.empty_like(d_states)
     d_tree = BridgeTree(*(torch.zeros_like(part) for part in tree))
     for lev in range(level, 0, -1):
-        half = 2 ** (level - lev)
         rows, own = level_rows(tree.left.shape[1], level, lev), level_slice(lev)
-        a, c = slice(0, -2 * half, 2 * half), slice(2 * half, None, 2 * half)
-        middle = d_states[:, half :: 2 * half]
+        a, m, c = neighbours(2 ** (level - lev))
+        middle = d_states[:, m]
         d_weight[:, own] = torch.einsum("dnij,dnio->dnjo", tree.factor[:, rows], middle)
         d_states[:, a] += torch.einsum("dnij,dnio->dnjo", tree.left[:, rows], middle)
         d_states[:, c] += torch.einsum("dnij,dnio->dnjo", tree.right[:, rows], middle)
@@ -62,60 +67,68 @@ def _add_rows(part: Tensor, gradient: Tensor) -> None:
 def cell_covariances_backward(
     d_table: Float[Tensor, "features nodes 2 s s outputs"],
     table: Float[Tensor, "features nodes 2 s s outputs"],
-    coarse: Float[Tensor, "features inner s s outputs"],
-    variance: Float[Tensor, "features nodes s outputs"],
+    scale: Float[Tensor, "features nodes s outputs"],
     tree: BridgeTree,
 ) -> tuple[Float[Tensor, "features nodes s outputs"], BridgeTree]:
-    """Run the recursion of ``cell_covariances`` upwards: gradients of variances and of the tree."""
-    nodes, s = variance.shape[1:3]
-    level = (nodes - 2).bit_length()
+    """Run the recursion of ``cell_covariances`` upwards: gradients of scales and of the tree."""
+    level = (scale.shape[1] - 2).bit_length()
     d_table = d_table.clone(memory_format=torch.contiguous_format)
-    d_variance = torch.empty_like(variance, memory_format=torch.contiguous_format)
+    d_scale = torch.empty_like(scale, memory_format=torch.contiguous_format)
     d_tree = BridgeTree(*(torch.zeros_like(part) for part in tree))
     node, (d_node, d_cross) = table[:, :, 0], d_table.unbind(2)
-    cross = table[:, :-1, 1]  # neighbour covariances of the level being undone, finest first
+    cross = _neighbour_covariances(node, scale, tree)
     for lev in range(level, 0, -1):
-        half = 2 ** (level - lev)
         rows, own = level_rows(tree.left.shape[1], level, lev), level_slice(lev)
-        a, m, c = (
-            slice(0, -2 * half, 2 * half),
-            slice(half, None, 2 * half),
-            slice(2 * half, None, 2 * half),
-        )
+        a, m, c = neighbours(2 ** (level - lev))
         g_left, g_right, factor = tree.left[:, rows], tree.right[:, rows], tree.factor[:, rows]
-        parent = coarse[:, 2 ** (lev - 1) - 1 : 2**lev - 1]
         d_m = d_node[:, m]
-        d_variance[:, own] = torch.einsum("dniko,dnij,dnkj->dnjo", d_m, factor, factor)
         d_left = d_cross[:, a] + torch.einsum("dniko,dnkj->dnjio", d_m, g_left)
         d_right = d_cross[:, m] + torch.einsum("dniko,dnkj->dnijo", d_m, g_right)
         d_node[:, a] += torch.einsum("dniko,dnkj->dnijo", d_left, g_left)
         d_node[:, c] += torch.einsum("dnij,dniko->dnjko", g_right, d_right)
         d_cross[:, a] = torch.einsum("dniko,dnkj->dnijo", d_left, g_right)
         d_cross[:, a] += torch.einsum("dnij,dniko->dnjko", g_left, d_right)
-        d_gain_left = (
-            torch.einsum("dniko,dnjio->dnkj", d_m, cross[:, ::2])
-            + torch.einsum("dniko,dnijo->dnkj", d_left, node[:, a])
-            + torch.einsum("dniko,dnjko->dnij", d_right, parent)
-        )
-        d_gain_right = (
-            torch.einsum("dniko,dnijo->dnkj", d_m, cross[:, 1::2])
-            + torch.einsum("dniko,dnijo->dnkj", d_left, parent)
-            + torch.einsum("dniko,dnjko->dnij", d_right, node[:, c])
-        )
-        both = d_m + d_m.transpose(2, 3)
-        d_factor = torch.einsum("dniko,dnjo,dnkj->dnij", both, variance[:, own], factor)
-        _add_rows(d_tree.left[:, rows], d_gain_left)
-        _add_rows(d_tree.right[:, rows], d_gain_right)
+        d_scale[:, own], d_factor = _factor_gradients(d_m, factor, scale[:, own])
+        parent, (c_left, c_right) = cross[lev - 1], (cross[lev][:, ::2], cross[lev][:, 1::2])
+        for part, middle, before, after in (
+            (d_tree.left, c_left.transpose(2, 3), node[:, a], parent),
+            (d_tree.right, c_right, parent, node[:, c]),
+        ):
+            gradient = torch.einsum("dniko,dnijo->dnkj", d_m, middle)
+            gradient += torch.einsum("dniko,dnijo->dnkj", d_left, before)
+            gradient += torch.einsum("dniko,dnjko->dnij", d_right, after)
+            _add_rows(part[:, rows], gradient)
         _add_rows(d_tree.factor[:, rows], d_factor)
-        cross = parent
     top = torch.cat([d_node[:, 0], d_cross[:, 0]], dim=2)
     bottom = torch.cat([torch.zeros_like(d_cross[:, 0]), d_node[:, -1]], dim=2)
-    joint, ends = torch.cat([top, bottom], dim=1), variance[:, :2].flatten(1, 2)
-    d_ends = torch.einsum("dijo,dik,djk->dko", joint, tree.boundary, tree.boundary)
-    d_variance[:, :2] = d_ends.unflatten(1, (2, s))
-    joint = joint + joint.transpose(1, 2)
-    d_tree.boundary.copy_(torch.einsum("dijo,dko,djk->dik", joint, ends, tree.boundary))
-    return d_variance, d_tree
+    joint, ends = torch.stack([top, bottom], dim=1).flatten(1, 2), scale[:, :2].flatten(1, 2)
+    d_ends, d_boundary = _factor_gradients(joint[:, None], tree.boundary[:, None], ends[:, None])
+    d_scale[:, :2] = d_ends.view_as(d_scale[:, :2])
+    d_tree.boundary.copy_(d_boundary.squeeze(1))
+    return d_scale, d_tree
+
+
+def _neighbour_covariances(node: Tensor, scale: Tensor, tree: BridgeTree) -> list[Tensor]:
+    """Neighbour covariances of the cells of every level 0, 1, ..., L."""
+    s, level = scale.shape[2], (scale.shape[1] - 2).bit_length()
+    variance = scale[:, :2].flatten(1, 2).square()
+    first, last = tree.boundary[:, :s], tree.boundary[:, s:]
+    cross = [torch.einsum("dik,dko,djk->dijo", first, variance, last).unsqueeze(1)]
+    for lev in range(1, level + 1):
+        rows = level_rows(tree.left.shape[1], level, lev)
+        a, _, c = neighbours(2 ** (level - lev))
+        gains = tree.left[:, rows], tree.right[:, rows]
+        halves = split_cells(node[:, a], cross[-1], node[:, c], *gains)
+        cross.append(torch.stack(halves, dim=2).flatten(1, 2))
+    return cross
+
+
+def _factor_gradients(d_product: Tensor, factor: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
+    """Gradients of scale and factor where the product is ``factor diag(scale^2) factor^T``."""
+    d_variance = torch.einsum("dniko,dnij,dnkj->dnjo", d_product, factor, factor)
+    both = d_product + d_product.transpose(2, 3)
+    d_factor = torch.einsum("dniko,dnjo,dnkj->dnij", both, scale.square(), factor)
+    return 2 * scale * d_variance, d_factor
 
 
 def interpolate_backward(
