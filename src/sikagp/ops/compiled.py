@@ -1,0 +1,137 @@
+"""The compiled backend: Numba loops on the CPU, in float32 and float64.
+
+Importing this module imports Numba. Code is compiled when an operator first meets a floating type,
+and kept on disk for later processes.
+"""
+
+import logging
+import threading
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sikagp._typing import Float, Int
+from sikagp.ops.loops import Loop, covariance_loops, interpolation_loops, state_loops
+from sikagp.ops.threads import share
+from sikagp.tree import BridgeTree
+
+_log = logging.getLogger("sikagp")
+_SECONDS_BEFORE_NOTICE = 2.0
+_compiled: set[tuple[Loop, torch.dtype]] = set()
+
+
+def _run(loop: Loop, count: int, operations: int, *tensors: Tensor) -> None:
+    arrays = [tensor.detach().numpy() for tensor in tensors]
+    key = loop, tensors[0].dtype
+    if key not in _compiled:
+        _compile(loop, arrays)
+        _compiled.add(key)
+    share(loop, count, operations, *arrays)
+
+
+def _compile(loop: Loop, arrays: list[Any]) -> None:
+    """Compile a loop by running it over nothing, with a notice if that takes long."""
+    message = "compiling %s for this machine (once; later processes load it from disk) ..."
+    name = getattr(loop, "__qualname__", str(loop)).split(".")[0]
+    timer = threading.Timer(_SECONDS_BEFORE_NOTICE, _log.warning, (message, name))
+    timer.daemon = True
+    timer.start()
+    try:
+        loop(0, 0, *arrays)
+    finally:
+        timer.cancel()
+
+
+def _rows(tree: BridgeTree) -> tuple[Tensor, ...]:
+    """Contiguous tree tensors with each bridge's matrix as one row."""
+    return tree[0].contiguous(), *(part.flatten(2).contiguous() for part in tree[1:])
+
+
+def node_states(
+    weight: Float[Tensor, "features nodes s outputs"], tree: BridgeTree
+) -> Float[Tensor, "features nodes s outputs"]:
+    """Turn weights in dyadic order into states at nodes from left to right."""
+    weight = weight.contiguous()
+    states = torch.empty_like(weight)
+    loop, s = state_loops(weight.shape[2]).forward, weight.shape[2]
+    _run(loop, len(weight), 3 * s * weight.numel(), weight, *_rows(tree), states)
+    return states
+
+
+def node_states_backward(
+    d_states: Float[Tensor, "features nodes s outputs"],
+    states: Float[Tensor, "features nodes s outputs"],
+    weight: Float[Tensor, "features nodes s outputs"],
+    tree: BridgeTree,
+) -> tuple[Float[Tensor, "features nodes s outputs"], BridgeTree]:
+    """Gradients of weights and of the tree."""
+    weight, s = weight.contiguous(), weight.shape[2]
+    d_weight, d_tree = torch.empty_like(weight), [torch.zeros_like(t) for t in _rows(tree)]
+    _run(
+        state_loops(s).backward, len(weight), 6 * s * weight.numel(),
+        d_states.contiguous(), states, weight, *_rows(tree), d_weight, *d_tree,
+    )  # fmt: skip
+    return d_weight, BridgeTree(*(g.view_as(t) for g, t in zip(d_tree, tree, strict=True)))
+
+
+def cell_covariances(
+    scale: Float[Tensor, "features nodes s outputs"], tree: BridgeTree
+) -> Float[Tensor, "features nodes 2 s s outputs"]:
+    """Covariance of each node's state with itself and with the next node's."""
+    scale = scale.contiguous()
+    features, nodes, s, outputs = scale.shape
+    table = scale.new_empty(features, nodes, 2, s, s, outputs)
+    loop = covariance_loops(s).forward
+    _run(loop, features, 4 * s * table.numel(), scale, *_rows(tree), table)
+    return table
+
+
+def cell_covariances_backward(
+    d_table: Float[Tensor, "features nodes 2 s s outputs"],
+    table: Float[Tensor, "features nodes 2 s s outputs"],
+    scale: Float[Tensor, "features nodes s outputs"],
+    tree: BridgeTree,
+) -> tuple[Float[Tensor, "features nodes s outputs"], BridgeTree]:
+    """Gradients of scales and of the tree."""
+    scale, s = scale.contiguous(), scale.shape[2]
+    d_scale, d_tree = torch.empty_like(scale), [torch.zeros_like(t) for t in _rows(tree)]
+    _run(
+        covariance_loops(s).backward, len(scale), 12 * s * table.numel(),
+        d_table.contiguous(), table, scale, *_rows(tree), d_scale, *d_tree,
+    )  # fmt: skip
+    return d_scale, BridgeTree(*(g.view_as(t) for g, t in zip(d_tree, tree, strict=True)))
+
+
+def interpolate(
+    cell: Int[Tensor, "rows features"],
+    left: Float[Tensor, "rows features s"],
+    right: Float[Tensor, "rows features s"],
+    states: Float[Tensor, "features nodes s outputs"],
+    covariances: Float[Tensor, "features nodes 2 s s outputs"],
+) -> tuple[Float[Tensor, "rows outputs"], Float[Tensor, "rows outputs"]]:
+    """Mean and variance of f, summed over features, from the two ends of each input's cell."""
+    rows, s, outputs = len(cell), states.shape[2], states.shape[3]
+    mean, variance = states.new_empty(rows, outputs), states.new_empty(rows, outputs)
+    inputs = [t.contiguous() for t in (cell, left, right, states, covariances)]
+    operations = left.numel() * (2 + 6 * s) * outputs
+    _run(interpolation_loops(s).forward, rows, operations, *inputs, mean, variance)
+    return mean, variance
+
+
+def interpolate_backward(
+    d_mean: Float[Tensor, "rows outputs"],
+    d_variance: Float[Tensor, "rows outputs"],
+    cell: Int[Tensor, "rows features"],
+    left: Float[Tensor, "rows features s"],
+    right: Float[Tensor, "rows features s"],
+    states: Float[Tensor, "features nodes s outputs"],
+    covariances: Float[Tensor, "features nodes 2 s s outputs"],
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Gradients of the two-point weights, the states and the covariances."""
+    features, s, outputs = cell.shape[1], states.shape[2], states.shape[3]
+    inputs = [t.contiguous() for t in (d_mean, d_variance, cell, left, right, states, covariances)]
+    gradients = [torch.empty_like(t) for t in inputs[3:]]
+    operations = left.numel() * (8 + 12 * s) * outputs + 3 * states.numel()
+    _run(interpolation_loops(s).backward, features, operations, *inputs, *gradients)
+    return gradients[0], gradients[1], gradients[2], gradients[3]
