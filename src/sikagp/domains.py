@@ -5,6 +5,8 @@ get coordinates below 0 or above 1, and the kernel extrapolates. Nothing here ev
 other rows of a batch at prediction time.
 """
 
+import copy
+
 import torch
 from torch import Tensor, nn
 
@@ -119,13 +121,15 @@ class RunningDomain(Domain):
 
 
 def as_domain(domain: Domain | tuple[Bound, Bound], num_features: int) -> Domain:
-    """Accept a domain or a pair of bounds, and check that it fits the number of features."""
+    """Copy a domain, or make one of a pair of bounds, and check that it fits the features."""
     if not isinstance(domain, Domain):
         try:
             low, high = domain
         except (TypeError, ValueError):
             raise TypeError(f"domain must be (low, high) or a Domain, got {domain!r}") from None
         domain = Domain(low, high)
+    else:
+        domain = copy.deepcopy(domain)
     if domain.low.ndim == 1 and len(domain.low) != num_features:
         raise ValueError(
             f"the domain has bounds for {len(domain.low)} features, the layer has {num_features}"

@@ -11,14 +11,19 @@ from sikagp.basis import SparseFeatures, active_sum
 from sikagp.domains import Domain
 from sikagp.table import two_point
 from sikagp.tree import GridPrior
-from sikagp.validation import check_input
+from sikagp.validation import check_finite_rows, check_input
 
 
-def standard_normal(
-    shape: tuple[int, ...], like: Tensor, generator: torch.Generator | None
-) -> Tensor:
-    """Draw standard normals of the type and device of ``like``."""
-    return torch.randn(shape, generator=generator, dtype=like.dtype, device=like.device)
+def normal_draws(
+    mean: Float[Tensor, "*shape"],
+    deviation: Float[Tensor, "*shape"],
+    count: int,
+    generator: torch.Generator | None,
+) -> Float[Tensor, "count *shape"]:
+    """Draw independent Gaussians, differentiable in mean and deviation."""
+    shape = count, *mean.shape
+    noise = torch.randn(shape, generator=generator, dtype=mean.dtype, device=mean.device)
+    return torch.addcmul(mean, deviation, noise)
 
 
 def flipout(
@@ -32,7 +37,7 @@ def flipout(
     One weight perturbation per sample is shared by the batch and decorrelated between rows by
     random signs, one for each row and basis function.
     """
-    perturbation = scale * standard_normal((num_samples, *scale.shape), scale, generator)
+    perturbation = normal_draws(torch.zeros_like(scale), scale, num_samples, generator)
     values, index = features
     sign = torch.randint(
         0, 2, (num_samples, *values.shape), generator=generator, device=values.device
@@ -54,8 +59,11 @@ class Paths:
         domain: Domain,
         prior: GridPrior,
         scale: Float[Tensor, " features"],
+        *,
+        check_finite: bool = True,
     ) -> None:
         self.bias, self.prior, self.scale = bias, prior, scale
+        self.check_finite = check_finite
         self.domain = copy.deepcopy(domain).eval()
         nodes, s = prior.grid.num_nodes, prior.kernel.state_size
         # The recursion is linear, so paths ride along as further outputs.
@@ -70,7 +78,7 @@ class Paths:
         self, x: Float[Tensor, "*batch features"]
     ) -> Float[Tensor, "paths *batch outputs"]:
         """Evaluate every path at the same points."""
-        check_input(x, len(self.scale), finite=True)
+        check_input(x, len(self.scale))
         values = self._evaluate(x.reshape(-1, x.shape[-1]))
         return values.unflatten(1, x.shape[:-1]) if x.ndim > 1 else values.squeeze(1)
 
@@ -78,7 +86,7 @@ class Paths:
         self, x: Float[Tensor, "paths *batch features"]
     ) -> Float[Tensor, "paths *batch outputs"]:
         """Evaluate path i at the points ``x[i]``, as composing paths through layers needs."""
-        check_input(x, len(self.scale), finite=True)
+        check_input(x, len(self.scale))
         if x.ndim < 2 or len(x) != len(self):
             raise ValueError(
                 f"expected points of shape ({len(self)}, *batch, {len(self.scale)}), "
@@ -88,6 +96,8 @@ class Paths:
         return values.reshape(*x.shape[:-1], -1)
 
     def _evaluate(self, x: Tensor) -> Tensor:
+        if self.check_finite:
+            check_finite_rows(x)
         x = x.to(self.states.dtype)
         cell, weights = two_point(self.domain(x), self.prior)
         s = self.prior.kernel.state_size

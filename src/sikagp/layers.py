@@ -1,47 +1,41 @@
 """The SIKA layer: an additive Gaussian process from features to outputs, as a torch module."""
 
-import math
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from sikagp._typing import Float
+from sikagp.additive import AdditiveGP
 from sikagp.basis import SparseFeatures, active_sum, sparse_features
 from sikagp.caching import TensorCache
-from sikagp.domains import Bound, Domain, as_domain
-from sikagp.draws import Paths, flipout, standard_normal
-from sikagp.grid import DyadicGrid
-from sikagp.kernels import MarkovKernel, get_kernel
+from sikagp.domains import Bound, Domain
+from sikagp.draws import Paths, flipout, normal_draws
+from sikagp.kernels import MarkovKernel
 from sikagp.plans import (
+    OPEN_SHARES,
     Moments,
     NodeTable,
+    Predict,
+    build_predictor,
     build_table,
     dense_moments,
+    has_predictor,
     open_variance,
     scaled_features,
     sparse_moments,
     table_moments,
 )
-from sikagp.precision import at_least_float32, full_precision
+from sikagp.precision import full_precision
 from sikagp.table import two_point
-from sikagp.tree import GridPrior, grid_prior
-from sikagp.validation import check_choice, check_count, check_input, check_level
-from sikagp.variational import (
-    GaussianMarginals,
-    PositiveParameter,
-    inverse_softplus,
-    softplus,
-    standard_normal_kl,
-)
+from sikagp.validation import check_choice, check_count, check_finite_rows, check_input
+from sikagp.variational import GaussianMarginals
 
 PLANS = ("auto", "sparse", "table", "dense")
-RESIDUALS = ("full", "outside", "none")
 METHODS = ("local", "flipout", "path")
-INITIAL_SCALE = 0.05
 
 
-class SIKALayer(nn.Module):
+class SIKALayer(AdditiveGP):
     r"""Sparse inducing kernel approximation of an additive Gaussian process.
 
     .. math:: f_o(x) = b_o + \sum_d \sqrt{v_d}\, \phi(x_d) \cdot w_{do},
@@ -73,13 +67,6 @@ class SIKALayer(nn.Module):
     torch.Size([5, 2])
     """
 
-    weight_mean: nn.Parameter
-    weight_scale = PositiveParameter("raw_weight_scale", softplus, inverse_softplus)
-    bias_mean: nn.Parameter | None
-    bias_scale = PositiveParameter("raw_bias_scale", softplus, inverse_softplus)
-    lengthscale = PositiveParameter("log_lengthscale", torch.exp, torch.log)
-    variance = PositiveParameter("log_variance", torch.exp, torch.log)
-
     def __init__(
         self,
         in_features: int,
@@ -96,53 +83,22 @@ class SIKALayer(nn.Module):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__()
-        self.in_features = check_count("in_features", in_features)
-        self.out_features = check_count("out_features", out_features)
-        self.level = check_level(level)
-        self.kernel = get_kernel(kernel)
-        self.residual = check_choice("residual", residual, RESIDUALS)
+        super().__init__(
+            in_features,
+            out_features,
+            level=level,
+            kernel=kernel,
+            lengthscale=lengthscale,
+            domain=domain,
+            bias=bias,
+            device=device,
+            dtype=dtype,
+        )
+        self.residual = check_choice("residual", residual, OPEN_SHARES)
         self.plan = check_choice("plan", plan, PLANS)
         self.check_finite = check_finite
-        self.grid = DyadicGrid(level)
         self._table: TensorCache[NodeTable] = TensorCache()
-
-        def empty(*shape: int) -> nn.Parameter:
-            return nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
-
-        shape = in_features, self.kernel.state_size * self.num_nodes, out_features
-        self.weight_mean, self.raw_weight_scale = empty(*shape), empty(*shape)
-        self.log_variance = empty(in_features)
-        self.log_lengthscale = empty(in_features) if self.kernel.stationary else None
-        self.bias_mean = empty(out_features) if bias else None
-        self.raw_bias_scale = empty(out_features) if bias else None
-        self.domain = as_domain(domain, in_features).to(device=device, dtype=self.weight_mean.dtype)
-        self.reset_parameters()
-        if self.kernel.stationary:
-            self.lengthscale = lengthscale
-        elif lengthscale != 1.0:
-            raise ValueError(f"{type(self.kernel).__name__} has no lengthscale, got {lengthscale}")
-
-    def reset_parameters(self) -> None:
-        """Start with small random means, confident weights and unit prior variance in total."""
-        nn.init.normal_(self.weight_mean, std=0.1)
-        nn.init.constant_(self.log_variance, -math.log(self.in_features))
-        self.weight_scale = INITIAL_SCALE
-        if self.log_lengthscale is not None:
-            nn.init.zeros_(self.log_lengthscale)
-        if self.bias_mean is not None:
-            nn.init.zeros_(self.bias_mean)
-            self.bias_scale = INITIAL_SCALE
-
-    @property
-    def num_nodes(self) -> int:
-        """Number of grid nodes M per feature."""
-        return self.grid.num_nodes
-
-    @property
-    def num_active(self) -> int:
-        """Number of basis functions that one input activates, ``s (L + 2)``."""
-        return self.kernel.state_size * (self.level + 2)
+        self._predictor: TensorCache[Predict] = TensorCache()
 
     def extra_repr(self) -> str:
         """Describe the layer's sizes and choices."""
@@ -154,29 +110,26 @@ class SIKALayer(nn.Module):
 
     def forward(self, x: Float[Tensor, "*batch in_features"]) -> GaussianMarginals:
         """Marginals of f at each row, shape (*batch, out_features)."""
-        check_input(x, self.in_features, finite=self.check_finite)
-        rows = self._rows(x)
-        with full_precision(rows.device):
-            mean, variance = self._moments(self.domain(rows))
-            if self.bias_mean is not None:
-                mean = mean + self.bias_mean
-                variance = variance + self.bias_scale.square()
+        check_input(x, self.in_features)
+        if self._predictable(x):
+            mean, variance = self._predict(x)
+        else:
+            self._check_finite(x)
+            rows = self._rows(x)
+            with full_precision(rows.device):
+                mean, variance = self._moments(self.domain(rows))
+                bias_mean, bias_scale = self.bias()
+                mean, variance = mean + bias_mean, variance + bias_scale.square()
         shape = *x.shape[:-1], self.out_features
         return GaussianMarginals(mean.view(shape), variance.view(shape))
-
-    def kl_divergence(self) -> Float[Tensor, ""]:
-        """KL(q || prior), summed over weights and bias."""
-        total = standard_normal_kl(at_least_float32(self.weight_mean), self.weight_scale)
-        if self.bias_mean is not None:
-            total = total + standard_normal_kl(at_least_float32(self.bias_mean), self.bias_scale)
-        return total
 
     def features(self, x: Float[Tensor, "*batch in_features"]) -> SparseFeatures:
         """Active basis functions, shape (*batch, in_features, num_active).
 
         The index counts the weights of each feature; neither variance nor bias is included.
         """
-        check_input(x, self.in_features, finite=self.check_finite)
+        check_input(x, self.in_features)
+        self._check_finite(x)
         with full_precision(x.device):
             values, index = sparse_features(self.domain(self._rows(x)), self.prior())
         shape = *x.shape, self.num_active
@@ -201,34 +154,29 @@ class SIKALayer(nn.Module):
             return self(x).rsample((num_samples,), generator=generator)
         if method == "path":
             return self.paths(num_samples, generator=generator)(x)
-        check_input(x, self.in_features, finite=self.check_finite)
+        check_input(x, self.in_features)
+        self._check_finite(x)
         with full_precision(x.device):
             unit, scale = self.domain(self._rows(x)), self.variance.sqrt()
             active = scaled_features(unit, self.prior(), scale)
-            draws = active_sum(active, at_least_float32(self.weight_mean))
+            draws = active_sum(active, self.weights()[0])
             draws = draws + flipout(active, self.weight_scale, num_samples, generator)
-            draws = draws + self._draw_bias(num_samples, generator).unsqueeze(1)
+            draws = draws + normal_draws(*self.bias(), num_samples, generator).unsqueeze(1)
         return draws.view(num_samples, *x.shape[:-1], self.out_features)
 
     def paths(self, num_paths: int, *, generator: torch.Generator | None = None) -> Paths:
         """Draw functions: a callable from (*batch, in_features) to (num_paths, *batch, outputs)."""
         check_count("num_paths", num_paths)
-        mean, scale = at_least_float32(self.weight_mean), self.weight_scale
-        noise = standard_normal((num_paths, *mean.shape), mean, generator)
-        weight = torch.addcmul(mean, scale, noise)
-        bias = self._draw_bias(num_paths, generator)
-        return Paths(weight, bias, self.domain, self.prior(), self.variance.sqrt())
-
-    def prior(self) -> GridPrior:
-        """Kernel, grid and bridge tree at the current lengthscale and domain."""
-        rate = at_least_float32(self.domain.width)
-        if self.lengthscale is not None:
-            rate = rate / self.lengthscale
-        return grid_prior(self.kernel, self.grid, rate.expand(self.in_features))
+        weight = normal_draws(*self.weights(), num_paths, generator)
+        bias = normal_draws(*self.bias(), num_paths, generator)
+        scale = self.variance.sqrt()
+        finite = self.check_finite
+        return Paths(weight, bias, self.domain, self.prior(), scale, check_finite=finite)
 
     def clear_cache(self) -> None:
-        """Forget the node table that evaluation mode keeps."""
+        """Forget the tables that evaluation mode keeps."""
         self._table.clear()
+        self._predictor.clear()
 
     def train(self, mode: bool = True) -> "SIKALayer":
         """Switch between training and evaluation mode."""
@@ -236,17 +184,15 @@ class SIKALayer(nn.Module):
         return super().train(mode)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_table": TensorCache()}
+        return {**self.__dict__, "_table": TensorCache(), "_predictor": TensorCache()}
 
     def _rows(self, x: Tensor) -> Tensor:
-        return at_least_float32(x.reshape(-1, self.in_features).to(self.weight_mean.dtype))
+        dtype = torch.promote_types(self.weight_mean.dtype, torch.float32)
+        return x.reshape(-1, self.in_features).to(dtype)
 
-    def _draw_bias(self, count: int, generator: torch.Generator | None) -> Tensor:
-        if self.bias_mean is None:
-            return self.variance.new_zeros(count, self.out_features)
-        mean = at_least_float32(self.bias_mean)
-        noise = standard_normal((count, self.out_features), mean, generator)
-        return torch.addcmul(mean, self.bias_scale, noise)
+    def _check_finite(self, x: Tensor) -> None:
+        if self.check_finite and not torch.compiler.is_compiling():
+            check_finite_rows(x)
 
     def _moments(self, unit: Tensor) -> Moments:
         """Mean and variance of the additive part at unit coordinates, by the chosen plan."""
@@ -260,13 +206,10 @@ class SIKALayer(nn.Module):
         else:
             moments = sparse_moments if plan == "sparse" else dense_moments
             active = scaled_features(unit, prior, scale)
-            mean, variance = moments(active, *self._weights())
+            mean, variance = moments(active, *self.weights())
         if self.residual != "none":
             variance = variance + open_variance(weights, scale, self.residual)
         return mean, variance
-
-    def _weights(self) -> tuple[Tensor, Tensor]:
-        return at_least_float32(self.weight_mean), self.weight_scale
 
     def _cheapest_plan(self, num_rows: int) -> str:
         """A table costs as much as evaluating a fraction of its nodes' number of rows."""
@@ -279,8 +222,33 @@ class SIKALayer(nn.Module):
     def _node_table(self) -> NodeTable:
         if not self._cacheable():
             return self._build_table()
-        sources = [*self.parameters(recurse=False), self.domain.low, self.domain.high]
-        return self._table.get(sources, self._build_table)
+        return self._table.get(self._cache_sources(), self._build_table)
+
+    def _cache_sources(self) -> list[Tensor]:
+        stored = [p for p in self._parameters.values() if p is not None]
+        return [*stored, self.domain.low, self.domain.high]
 
     def _build_table(self) -> NodeTable:
-        return build_table(self.prior(), *self._weights())
+        return build_table(self.prior(), *self.weights())
+
+    def _predictable(self, x: Tensor) -> bool:
+        """Whether nothing asks for a gradient and compiled prediction exists."""
+        return (
+            self.plan in ("auto", "table")
+            and self._cacheable()
+            and not (x.requires_grad and torch.is_grad_enabled())
+            and has_predictor(self.kernel, self.grid, self.log_variance)
+        )
+
+    def _predict(self, x: Tensor) -> Moments:
+        predictor = self._predictor.get(self._cache_sources(), self._build_predictor)
+        mean, variance, finite = predictor(self._rows(x))
+        if not finite:
+            self._check_finite(x)
+        return mean, variance
+
+    def _build_predictor(self) -> Predict:
+        mean, scale = self.bias()
+        domain = torch.stack([self.domain.low, self.domain.width]).to(mean.dtype)
+        domain, bias = domain.view(2, -1).expand(2, self.in_features), torch.stack([mean, scale**2])
+        return build_predictor(self._build_table(), domain, self.variance, bias, self.residual)

@@ -8,17 +8,27 @@
 feature.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from sikagp import ops
 from sikagp._typing import Float, Int
 from sikagp.basis import SparseFeatures, active_sum, dense_features, sparse_features
-from sikagp.kernels import TwoPoint
+from sikagp.grid import DyadicGrid
+from sikagp.kernels import Laplace, MarkovKernel, TwoPoint
+from sikagp.ops.backends import compiled_for
 from sikagp.tree import GridPrior
 
+# How much of the residual between nodes and beyond the grid each mode adds.
+OPEN_SHARES = {"full": (1.0, 1.0), "outside": (0.0, 1.0), "none": (0.0, 0.0)}
+
 Moments = tuple[Float[Tensor, "rows outputs"], Float[Tensor, "rows outputs"]]
+
+
+Predict = Callable[[Tensor], tuple[Tensor, Tensor, bool]]
 
 
 class NodeTable(NamedTuple):
@@ -39,6 +49,28 @@ def build_table(
     states = ops.node_states(mean.unflatten(1, shape), prior.tree)
     covariances = ops.cell_covariances(deviation.unflatten(1, shape), prior.tree)
     return NodeTable(prior, states, covariances)
+
+
+def build_predictor(
+    table: NodeTable,
+    domain: Float[Tensor, "2 features"],
+    variance: Float[Tensor, " features"],
+    bias: Float[Tensor, "2 outputs"],
+    residual: str,
+) -> Predict:
+    """Pack a table for compiled prediction from raw rows; see ``ops.compiled.Predictor``."""
+    from sikagp.ops.compiled import Predictor
+
+    scale = variance.sqrt().view(-1, 1, 1, 1)
+    packed = torch.cat([table.states, table.covariances.flatten(2, 4) * scale], dim=2) * scale
+    prior = torch.stack([table.prior.rate, variance])
+    shares = torch.tensor(OPEN_SHARES[residual], dtype=variance.dtype)
+    return Predictor(type(table.prior.kernel), domain, prior, shares, packed, bias)
+
+
+def has_predictor(prior_kernel: MarkovKernel, grid: DyadicGrid, tensor: Tensor) -> bool:
+    """Whether compiled prediction exists for a kernel, a grid, and a tensor's type and device."""
+    return type(prior_kernel) is Laplace and grid.uniform and compiled_for(tensor) is not None
 
 
 def table_moments(
@@ -84,5 +116,5 @@ def open_variance(
     weights: TwoPoint, scale: Float[Tensor, " features"], residual: str
 ) -> Float[Tensor, "rows 1"]:
     """Prior variance that the grid leaves open, summed over features."""
-    share = weights.outside + weights.inside if residual == "full" else weights.outside
-    return share @ scale.square().unsqueeze(-1)
+    between, beyond = OPEN_SHARES[residual]
+    return (between * weights.inside + beyond * weights.outside) @ scale.square().unsqueeze(-1)

@@ -52,7 +52,7 @@ def check_positive(name: str, value: float | Tensor, shape: tuple[int, ...]) -> 
     return tensor
 
 
-def check_input(x: Tensor, num_features: int, *, finite: bool) -> None:
+def check_input(x: Tensor, num_features: int) -> None:
     """Refuse anything but real numbers of shape (*batch, num_features)."""
     if not isinstance(x, Tensor):
         raise TypeError(f"expected a torch.Tensor, got {type(x).__name__}")
@@ -64,11 +64,10 @@ def check_input(x: Tensor, num_features: int, *, finite: bool) -> None:
         raise ValueError(
             f"expected input of shape (*batch, {num_features}), got shape {tuple(x.shape)}"
         )
-    if finite and not torch.compiler.is_compiling():
-        _check_finite(x)
 
 
-def _check_finite(x: Tensor) -> None:
+def check_finite_rows(x: Tensor) -> None:
+    """Refuse NaN and infinity, and say how many rows hold them."""
     if bool(x.isfinite().all()):
         return
     bad_rows = (~x.isfinite()).any(-1)

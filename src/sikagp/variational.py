@@ -100,5 +100,10 @@ class GaussianMarginals:
         from gpytorch.distributions import MultitaskMultivariateNormal
         from linear_operator.operators import DiagLinearOperator
 
+        if self.mean.ndim < 2:
+            raise ValueError(
+                f"GPyTorch needs rows and outputs, got shape {tuple(self.mean.shape)}; "
+                "give the layer a batch of rows"
+            )
         diagonal = DiagLinearOperator(self.variance.flatten(-2))
         return MultitaskMultivariateNormal(self.mean, diagonal)

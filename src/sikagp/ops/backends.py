@@ -35,6 +35,11 @@ def use_backend(name: str) -> Iterator[None]:
 
 def backend_for(tensor: Tensor) -> ModuleType:
     """Return the module whose functions compute on this tensor."""
+    return compiled_for(tensor) or reference
+
+
+def compiled_for(tensor: Tensor) -> ModuleType | None:
+    """Return the compiled backend where it is chosen and fits this tensor."""
     name = _chosen.get() or check_choice(
         "SIKAGP_BACKEND", os.environ.get("SIKAGP_BACKEND", "auto"), BACKENDS
     )
@@ -44,11 +49,11 @@ def backend_for(tensor: Tensor) -> ModuleType:
             f"the compiled backend takes float32 or float64 on the CPU, got {tensor.dtype} "
             f"on {tensor.device}"
         )
-    return _compiled() if fits and name != "reference" else reference
+    return _load_compiled() if fits and name != "reference" else None
 
 
 @cache
-def _compiled() -> ModuleType:
+def _load_compiled() -> ModuleType | None:
     try:
         return importlib.import_module("sikagp.ops.compiled")
     except ImportError as error:
@@ -58,4 +63,4 @@ def _compiled() -> ModuleType:
             RuntimeWarning,
             stacklevel=2,
         )
-        return reference
+        return None

@@ -8,22 +8,28 @@ import logging
 import threading
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from sikagp._typing import Float, Int
+from sikagp.kernels import MarkovKernel
 from sikagp.ops.loops import Loop, covariance_loops, interpolation_loops, state_loops
+from sikagp.ops.prediction_loops import SINH_SERIES, prediction_loop
 from sikagp.ops.threads import share
 from sikagp.tree import BridgeTree
 
 _log = logging.getLogger("sikagp")
 _SECONDS_BEFORE_NOTICE = 2.0
-_compiled: set[tuple[Loop, torch.dtype]] = set()
+_compiled: set[tuple[Loop, Any]] = set()
 
 
 def _run(loop: Loop, count: int, operations: int, *tensors: Tensor) -> None:
-    arrays = [tensor.detach().numpy() for tensor in tensors]
-    key = loop, tensors[0].dtype
+    _run_arrays(loop, count, operations, [tensor.detach().numpy() for tensor in tensors])
+
+
+def _run_arrays(loop: Loop, count: int, operations: int, arrays: list[Any]) -> None:
+    key = loop, arrays[-1].dtype
     if key not in _compiled:
         _compile(loop, arrays)
         _compiled.add(key)
@@ -135,3 +141,41 @@ def interpolate_backward(
     operations = left.numel() * (8 + 12 * s) * outputs + 3 * states.numel()
     _run(interpolation_loops(s).backward, features, operations, *inputs, *gradients)
     return gradients[0], gradients[1], gradients[2], gradients[3]
+
+
+class Predictor:
+    """Mean and variance for raw rows, from a packed table, in one loop.
+
+    Args:
+        kernel: one with compiled ``POINT_WEIGHTS``.
+        domain: low end and width of each feature's interval, shape (2, features).
+        prior: rate and variance of each feature, shape (2, features).
+        open_shares: how much of the residual between nodes and beyond the grid to add, shape (2,).
+        table: states, covariances and neighbour covariances, (features, nodes, s + 2 s^2, outputs).
+        bias: mean and variance of the bias, shape (2, outputs).
+    """
+
+    def __init__(
+        self,
+        kernel: type[MarkovKernel],
+        domain: Tensor,
+        prior: Tensor,
+        open_shares: Tensor,
+        table: Tensor,
+        bias: Tensor,
+    ) -> None:
+        series = torch.tensor(SINH_SERIES, dtype=table.dtype)
+        constants = domain, prior, series, open_shares, table, bias
+        self._arrays = [t.detach().contiguous().numpy() for t in constants]
+        self._loop = prediction_loop(kernel)
+        self._outputs, self._dtype = table.shape[-1], table.dtype
+
+    def __call__(self, rows: Tensor) -> tuple[Tensor, Tensor, bool]:
+        """Return mean and variance, shape (rows, outputs), and whether all entries are finite."""
+        mean = torch.empty((len(rows), self._outputs), dtype=self._dtype)
+        variance = torch.empty_like(mean)
+        bad = np.zeros(1, np.int64)
+        rows = rows.detach().contiguous()
+        arrays = [rows.numpy(), *self._arrays, bad, mean.numpy(), variance.numpy()]
+        _run_arrays(self._loop, len(rows), 8 * rows.numel() * self._outputs, arrays)
+        return mean, variance, not bad[0]

@@ -15,9 +15,12 @@ import numpy as np
 from numba.np.unsafe.ndarray import to_fixed_tuple
 
 # NaN and infinity keep their meaning; sums may be reordered and products fused.
-_compile = numba.njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract", "reassoc"})
+compile_loop = numba.njit(
+    nogil=True, cache=True, error_model="numpy", fastmath={"contract", "reassoc"}
+)
 
 Loop = Callable[..., Any]
+BLOCK = 64  # rows that share a feature's table while it is in the cache
 
 
 class StateLoops(NamedTuple):
@@ -32,7 +35,7 @@ def state_loops(s: int) -> StateLoops:
     """Return the loops of ``node_states`` over a range of features."""
     size = s * s
 
-    @_compile
+    @compile_loop
     def forward(start, stop, weight, boundary, left, right, factor, states):
         nodes, outputs = weight.shape[1], weight.shape[3]
         shared = left.shape[1] < nodes - 2
@@ -64,7 +67,7 @@ def state_loops(s: int) -> StateLoops:
                             m[i, o] = total
                 half, count, level = half // 2, 2 * count, level + 1
 
-    @_compile
+    @compile_loop
     def backward(
         start, stop, d_states, states, weight, boundary, left, right, factor,
         d_weight, d_boundary, d_left, d_right, d_factor,
@@ -128,7 +131,7 @@ def covariance_loops(s: int) -> StateLoops:
     """Return the loops of ``cell_covariances`` over a range of features."""
     size = s * s
 
-    @_compile
+    @compile_loop
     def end_covariance(scale, boundary, d, p, q, o):
         """Covariance of components p and q of the joint state of both ends."""
         total = scale.dtype.type(0)
@@ -138,7 +141,7 @@ def covariance_loops(s: int) -> StateLoops:
                 total += b * scale[d, e, k, o] * scale[d, e, k, o]
         return total
 
-    @_compile
+    @compile_loop
     def forward(start, stop, scale, boundary, left, right, factor, table):
         nodes, outputs = scale.shape[1], scale.shape[3]
         shared = left.shape[1] < nodes - 2
@@ -187,7 +190,7 @@ def covariance_loops(s: int) -> StateLoops:
                                 table[d, m, 0, i, j, o] = total
                 half, count, level = half // 2, 2 * count, level + 1
 
-    @_compile
+    @compile_loop
     def add_factor_gradients(d_product, f, scale, d_scale, d_f):
         """Gradients where the product is ``f diag(scale^2) f^T``, of any size."""
         n, outputs = f.shape[0], scale.shape[1]
@@ -197,7 +200,7 @@ def covariance_loops(s: int) -> StateLoops:
                 for i in range(n):
                     for k in range(n):
                         total += d_product[i, k, o] * f[i, j] * f[k, j]
-                d_scale[j, o] = 2 * scale[j, o] * total
+                d_scale[j, o] = scale[j, o] * (total + total)
             for i in range(n):
                 total = scale.dtype.type(0)
                 for k in range(n):
@@ -206,7 +209,7 @@ def covariance_loops(s: int) -> StateLoops:
                         total += both * scale[j, o] * scale[j, o] * f[k, j]
                 d_f[i, j] += total
 
-    @_compile
+    @compile_loop
     def neighbour_covariances(d, table, scale, boundary, left, right, cross):
         """Fill ``cross`` with the cells of all levels; the halves of cell n are 2n+1 and 2n+2."""
         nodes, outputs = scale.shape[1], scale.shape[3]
@@ -236,7 +239,7 @@ def covariance_loops(s: int) -> StateLoops:
                             cross[2 * n + 2, i, j, o] = to_right
             half, count, level = half // 2, 2 * count, level + 1
 
-    @_compile
+    @compile_loop
     def backward(
         start, stop, d_table, table, scale, boundary, left, right, factor,
         d_scale, d_boundary, d_left, d_right, d_factor,
@@ -307,7 +310,7 @@ def covariance_loops(s: int) -> StateLoops:
                             for i in range(s):
                                 for q in range(s):
                                     total += below[m, 0, i, q, o] * f[i * s + j] * f[q * s + j]
-                            d_scale[d, w, j, o] = 2 * scale[d, w, j, o] * total
+                            d_scale[d, w, j, o] = scale[d, w, j, o] * (total + total)
                     for i in range(s):
                         for j in range(s):
                             for o in range(outputs):
@@ -330,32 +333,31 @@ def interpolation_loops(s: int) -> StateLoops:
     Cell numbers are clamped as integers before they address memory.
     """
 
-    @_compile
+    @compile_loop
     def forward(start, stop, cell, left, right, states, covariances, mean, variance):
-        last, outputs, block = states.shape[1] - 2, states.shape[3], 64
-        for first in range(start, stop, block):
-            end = min(first + block, stop)
+        last, outputs = states.shape[1] - 2, states.shape[3]
+        for first in range(start, stop, BLOCK):
+            end = min(first + BLOCK, stop)
             mean[first:end] = 0
             variance[first:end] = 0
             # A feature's table is read for a block of rows while it is in the cache.
             for d in range(cell.shape[1]):
                 for b in range(first, end):
                     n = min(max(cell[b, d], 0), last)
-                    z, y = states[d, n], states[d, n + 1]
-                    a, x, c = covariances[d, n, 0], covariances[d, n, 1], covariances[d, n + 1, 0]
-                    p, q = left[b, d], right[b, d]
+                    p, q = to_fixed_tuple(left[b, d], s), to_fixed_tuple(right[b, d], s)
                     for o in range(outputs):
                         to_mean = to_variance = mean.dtype.type(0)
                         for i in range(s):
-                            to_mean += p[i] * z[i, o] + q[i] * y[i, o]
+                            to_mean += p[i] * states[d, n, i, o] + q[i] * states[d, n + 1, i, o]
                             for j in range(s):
-                                to_variance += p[i] * p[j] * a[i, j, o]
-                                to_variance += 2 * p[i] * q[j] * x[i, j, o]
-                                to_variance += q[i] * q[j] * c[i, j, o]
+                                both = p[i] * q[j]
+                                to_variance += p[i] * p[j] * covariances[d, n, 0, i, j, o]
+                                to_variance += (both + both) * covariances[d, n, 1, i, j, o]
+                                to_variance += q[i] * q[j] * covariances[d, n + 1, 0, i, j, o]
                         mean[b, o] += to_mean
                         variance[b, o] += to_variance
 
-    @_compile
+    @compile_loop
     def backward(
         start, stop, d_mean, d_variance, cell, left, right, states, covariances,
         d_left, d_right, d_states, d_covariances,
@@ -366,27 +368,37 @@ def interpolation_loops(s: int) -> StateLoops:
             d_covariances[d] = 0
             for b in range(cell.shape[0]):
                 n = min(max(cell[b, d], 0), last)
-                z, y = states[d, n], states[d, n + 1]
-                a, x, c = covariances[d, n, 0], covariances[d, n, 1], covariances[d, n + 1, 0]
-                d_z, d_y = d_states[d, n], d_states[d, n + 1]
-                d_a, d_x = d_covariances[d, n, 0], d_covariances[d, n, 1]
-                d_c = d_covariances[d, n + 1, 0]
-                p, q, u, v = left[b, d], right[b, d], d_mean[b], d_variance[b]
+                p, q = to_fixed_tuple(left[b, d], s), to_fixed_tuple(right[b, d], s)
                 for i in range(s):
                     to_p = to_q = d_mean.dtype.type(0)
                     for o in range(outputs):
+                        u, v = d_mean[b, o], d_variance[b, o]
                         sum_p = sum_q = d_mean.dtype.type(0)
                         for j in range(s):
-                            sum_p += a[i, j, o] * p[j] + x[i, j, o] * q[j]
-                            sum_q += c[i, j, o] * q[j] + x[j, i, o] * p[j]
-                            d_a[i, j, o] += v[o] * p[i] * p[j]
-                            d_x[i, j, o] += 2 * v[o] * p[i] * q[j]
-                            d_c[i, j, o] += v[o] * q[i] * q[j]
-                        to_p += u[o] * z[i, o] + 2 * v[o] * sum_p
-                        to_q += u[o] * y[i, o] + 2 * v[o] * sum_q
-                        d_z[i, o] += p[i] * u[o]
-                        d_y[i, o] += q[i] * u[o]
+                            near, cross = (
+                                covariances[d, n, 0, i, j, o],
+                                covariances[d, n, 1, i, j, o],
+                            )
+                            far, back = (
+                                covariances[d, n + 1, 0, i, j, o],
+                                covariances[d, n, 1, j, i, o],
+                            )
+                            sum_p += near * p[j] + cross * q[j]
+                            sum_q += far * q[j] + back * p[j]
+                        to_p += u * states[d, n, i, o] + v * (sum_p + sum_p)
+                        to_q += u * states[d, n + 1, i, o] + v * (sum_q + sum_q)
                     d_left[b, d, i] = to_p
                     d_right[b, d, i] = to_q
+                for i in range(s):
+                    for o in range(outputs):
+                        d_states[d, n, i, o] += p[i] * d_mean[b, o]
+                        d_states[d, n + 1, i, o] += q[i] * d_mean[b, o]
+                    for j in range(s):
+                        near, both, far = p[i] * p[j], p[i] * q[j], q[i] * q[j]
+                        for o in range(outputs):
+                            v = d_variance[b, o]
+                            d_covariances[d, n, 0, i, j, o] += near * v
+                            d_covariances[d, n, 1, i, j, o] += (both + both) * v
+                            d_covariances[d, n + 1, 0, i, j, o] += far * v
 
     return StateLoops(forward, backward)

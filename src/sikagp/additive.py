@@ -1,0 +1,115 @@
+"""The additive Gaussian process behind a layer: its variational parameters and its prior."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from sikagp._typing import Float
+from sikagp.domains import Bound, Domain, as_domain
+from sikagp.grid import DyadicGrid
+from sikagp.kernels import MarkovKernel, get_kernel
+from sikagp.precision import at_least_float32
+from sikagp.tree import GridPrior, grid_prior
+from sikagp.validation import check_count, check_level
+from sikagp.variational import PositiveParameter, inverse_softplus, softplus, standard_normal_kl
+
+INITIAL_SCALE = 0.05
+
+
+class AdditiveGP(nn.Module):
+    """Mean-field Gaussian weights per feature and output, and the kernel they are whitened with.
+
+    Weights have shape (in_features, s * num_nodes, out_features), lengthscale and variance
+    (in_features,), the bias (out_features,). Positive quantities are stored unconstrained and read
+    and set like attributes: ``raw_*`` holds the inverse softplus, ``log_*`` the logarithm.
+    """
+
+    weight_mean: nn.Parameter
+    weight_scale = PositiveParameter("raw_weight_scale", softplus, inverse_softplus)
+    bias_mean: nn.Parameter | None
+    bias_scale = PositiveParameter("raw_bias_scale", softplus, inverse_softplus)
+    lengthscale = PositiveParameter("log_lengthscale", torch.exp, torch.log)
+    variance = PositiveParameter("log_variance", torch.exp, torch.log)
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        *,
+        level: int,
+        kernel: str | MarkovKernel,
+        lengthscale: float | Tensor,
+        domain: Domain | tuple[Bound, Bound],
+        bias: bool,
+        device: torch.device | str | None,
+        dtype: torch.dtype | None,
+    ) -> None:
+        super().__init__()
+        self.in_features = check_count("in_features", in_features)
+        self.out_features = check_count("out_features", out_features)
+        self.level = check_level(level)
+        self.kernel = get_kernel(kernel)
+        self.grid = DyadicGrid(level)
+
+        def empty(*shape: int) -> nn.Parameter:
+            return nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
+
+        shape = in_features, self.kernel.state_size * self.num_nodes, out_features
+        self.weight_mean, self.raw_weight_scale = empty(*shape), empty(*shape)
+        self.log_variance = empty(in_features)
+        self.log_lengthscale = empty(in_features) if self.kernel.stationary else None
+        self.bias_mean = empty(out_features) if bias else None
+        self.raw_bias_scale = empty(out_features) if bias else None
+        self.domain = as_domain(domain, in_features).to(device=device, dtype=self.weight_mean.dtype)
+        self.reset_parameters()
+        if self.kernel.stationary:
+            self.lengthscale = lengthscale
+        elif isinstance(lengthscale, Tensor) or lengthscale != 1.0:
+            raise ValueError(f"{type(self.kernel).__name__} has no lengthscale, got {lengthscale}")
+
+    def reset_parameters(self) -> None:
+        """Start with small random means, confident weights and unit prior variance in total."""
+        nn.init.normal_(self.weight_mean, std=0.1)
+        nn.init.constant_(self.log_variance, -math.log(self.in_features))
+        self.weight_scale = INITIAL_SCALE
+        if self.log_lengthscale is not None:
+            nn.init.zeros_(self.log_lengthscale)
+        if self.bias_mean is not None:
+            nn.init.zeros_(self.bias_mean)
+            self.bias_scale = INITIAL_SCALE
+
+    @property
+    def num_nodes(self) -> int:
+        """Number of grid nodes M per feature."""
+        return self.grid.num_nodes
+
+    @property
+    def num_active(self) -> int:
+        """Number of basis functions that one input activates, ``s (L + 2)``."""
+        return self.kernel.state_size * (self.level + 2)
+
+    def kl_divergence(self) -> Float[Tensor, ""]:
+        """KL(q || prior), summed over weights and bias."""
+        total = standard_normal_kl(at_least_float32(self.weight_mean), self.weight_scale)
+        if self.bias_mean is not None:
+            total = total + standard_normal_kl(at_least_float32(self.bias_mean), self.bias_scale)
+        return total
+
+    def prior(self) -> GridPrior:
+        """Kernel, grid and bridge tree at the current lengthscale and domain."""
+        rate = at_least_float32(self.domain.width)
+        if self.lengthscale is not None:
+            rate = rate / self.lengthscale
+        return grid_prior(self.kernel, self.grid, rate.expand(self.in_features))
+
+    def weights(self) -> tuple[Tensor, Tensor]:
+        """Mean and deviation of q(w), shape (in_features, s * num_nodes, out_features)."""
+        return at_least_float32(self.weight_mean), self.weight_scale
+
+    def bias(self) -> tuple[Float[Tensor, " outputs"], Float[Tensor, " outputs"]]:
+        """Mean and deviation of q(b), zero without a bias."""
+        if self.bias_mean is None:
+            nothing = self.variance.new_zeros(self.out_features)
+            return nothing, nothing
+        return at_least_float32(self.bias_mean), self.bias_scale
