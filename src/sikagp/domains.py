@@ -35,8 +35,8 @@ class Domain(nn.Module):
 
     @staticmethod
     def _as_bound(name: str, bound: Bound) -> Tensor:
-        value = torch.as_tensor(bound)
-        value = value.detach() if value.is_floating_point() else value.to(torch.get_default_dtype())
+        exact = isinstance(bound, Tensor) and bound.is_floating_point()
+        value = torch.as_tensor(bound, dtype=None if exact else torch.float64).detach()
         if value.ndim > 1 or not bool(value.isfinite().all()):
             raise ValueError(
                 f"{name} must be one finite number, or one per feature; got {tuple(value.shape)} "

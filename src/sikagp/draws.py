@@ -93,7 +93,7 @@ class Paths:
                 f"one set per path; got shape {tuple(x.shape)}"
             )
         values = self._evaluate(x.reshape(len(x), -1, x.shape[-1]))
-        return values.reshape(*x.shape[:-1], -1)
+        return values.reshape(*x.shape[:-1], values.shape[-1])
 
     def _evaluate(self, x: Tensor) -> Tensor:
         if self.check_finite:

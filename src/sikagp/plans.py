@@ -18,7 +18,7 @@ from sikagp import ops
 from sikagp._typing import Float, Int
 from sikagp.basis import SparseFeatures, active_sum, dense_features, sparse_features
 from sikagp.grid import DyadicGrid
-from sikagp.kernels import Laplace, MarkovKernel, TwoPoint
+from sikagp.kernels import MarkovKernel, TwoPoint
 from sikagp.ops.backends import compiled_for
 from sikagp.tree import GridPrior
 
@@ -65,12 +65,12 @@ def build_predictor(
     packed = torch.cat([table.states, table.covariances.flatten(2, 4) * scale], dim=2) * scale
     prior = torch.stack([table.prior.rate, variance])
     shares = torch.tensor(OPEN_SHARES[residual], dtype=variance.dtype)
-    return Predictor(type(table.prior.kernel), domain, prior, shares, packed, bias)
+    return Predictor(table.prior.kernel.compiled, domain, prior, shares, packed, bias)
 
 
-def has_predictor(prior_kernel: MarkovKernel, grid: DyadicGrid, tensor: Tensor) -> bool:
+def has_predictor(kernel: MarkovKernel, grid: DyadicGrid, tensor: Tensor) -> bool:
     """Whether compiled prediction exists for a kernel, a grid, and a tensor's type and device."""
-    return type(prior_kernel) is Laplace and grid.uniform and compiled_for(tensor) is not None
+    return bool(kernel.compiled) and grid.uniform and compiled_for(tensor) is not None
 
 
 def table_moments(

@@ -96,14 +96,12 @@ class GaussianMarginals:
         return torch.addcmul(self.mean, self.stddev, noise)
 
     def to_gpytorch(self) -> "MultitaskMultivariateNormal":
-        """The same Gaussians for GPyTorch's likelihoods and objectives (diagonal covariance)."""
+        """The same Gaussians for GPyTorch's likelihoods and objectives (diagonal covariance).
+
+        Rows without a batch become a batch of one row.
+        """
         from gpytorch.distributions import MultitaskMultivariateNormal
         from linear_operator.operators import DiagLinearOperator
 
-        if self.mean.ndim < 2:
-            raise ValueError(
-                f"GPyTorch needs rows and outputs, got shape {tuple(self.mean.shape)}; "
-                "give the layer a batch of rows"
-            )
-        diagonal = DiagLinearOperator(self.variance.flatten(-2))
-        return MultitaskMultivariateNormal(self.mean, diagonal)
+        mean, variance = torch.atleast_2d(self.mean), torch.atleast_2d(self.variance)
+        return MultitaskMultivariateNormal(mean, DiagLinearOperator(variance.flatten(-2)))

@@ -17,6 +17,7 @@ class Laplace(ScalarMarkovKernel):
     """
 
     stationary = True
+    compiled = "laplace"
 
     def covariance(self, x: Tensor, y: Tensor, rate: Tensor) -> Tensor:
         """Return exp(-theta |x - y|)."""

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from sikagp._typing import Float, Int
-from sikagp.kernels import MarkovKernel
 from sikagp.ops.loops import Loop, covariance_loops, interpolation_loops, state_loops
 from sikagp.ops.prediction_loops import SINH_SERIES, prediction_loop
 from sikagp.ops.threads import share
@@ -147,7 +146,7 @@ class Predictor:
     """Mean and variance for raw rows, from a packed table, in one loop.
 
     Args:
-        kernel: one with compiled ``POINT_WEIGHTS``.
+        kernel: the key of the kernel's compiled ``POINT_WEIGHTS``.
         domain: low end and width of each feature's interval, shape (2, features).
         prior: rate and variance of each feature, shape (2, features).
         open_shares: how much of the residual between nodes and beyond the grid to add, shape (2,).
@@ -157,7 +156,7 @@ class Predictor:
 
     def __init__(
         self,
-        kernel: type[MarkovKernel],
+        kernel: str,
         domain: Tensor,
         prior: Tensor,
         open_shares: Tensor,

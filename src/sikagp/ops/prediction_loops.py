@@ -15,7 +15,6 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic
 from numba.np.unsafe.ndarray import to_fixed_tuple
 
-from sikagp.kernels import Laplace, MarkovKernel
 from sikagp.ops.loops import BLOCK, Loop, compile_loop
 
 CACHE_LINE = 64
@@ -49,6 +48,7 @@ class PointWeights(NamedTuple):
     the ends of a cell; ``beyond(t)`` gives s gains and the residual at distance t from the grid.
     """
 
+    state_size: int
     between: Loop
     beyond: Loop
 
@@ -76,13 +76,11 @@ def _laplace_beyond(t):
     return np.exp(-t), -np.expm1(-t - t)
 
 
-POINT_WEIGHTS: dict[type[MarkovKernel], PointWeights] = {
-    Laplace: PointWeights(_laplace_between, _laplace_beyond),
-}
+POINT_WEIGHTS = {"laplace": PointWeights(1, _laplace_between, _laplace_beyond)}
 
 
 @cache
-def prediction_loop(kernel: type[MarkovKernel]) -> Loop:
+def prediction_loop(kernel: str) -> Loop:
     """Return the loop over rows for one kind of kernel.
 
     A packed table has shape (features, nodes, s + 2 s^2, outputs): each node's state, covariance
@@ -90,7 +88,7 @@ def prediction_loop(kernel: type[MarkovKernel]) -> Loop:
     ``count_open`` holds how much of the residual between nodes and beyond the grid to add, and
     ``bad`` is set to 1 if an entry of x is not finite.
     """
-    s, (between, beyond) = kernel.state_size, POINT_WEIGHTS[kernel]
+    s, between, beyond = POINT_WEIGHTS[kernel]
     covariance, cross = s, s + s * s
 
     @compile_loop
