@@ -1,0 +1,101 @@
+"""The compiled backend gives the numbers of the reference."""
+
+import pytest
+import torch
+from helpers import assert_close
+
+from sikagp import SIKALayer
+from sikagp.ops import compiled, reference
+from sikagp.tree import BridgeTree
+
+SIZES = {"features": 3, "level": 3, "outputs": 5}
+NUM_NODES = 2 ** SIZES["level"] + 1
+
+
+def random_tree(s, shared, dtype):
+    rows = SIZES["level"] if shared else NUM_NODES - 2
+    bridge = SIZES["features"], rows, s, s
+    shapes = (SIZES["features"], 2 * s, 2 * s), bridge, bridge, bridge
+    return BridgeTree(*(0.5 * torch.randn(shape, dtype=dtype) for shape in shapes))
+
+
+def random_weights(s, dtype):
+    return torch.randn(SIZES["features"], NUM_NODES, s, SIZES["outputs"], dtype=dtype)
+
+
+def random_points(s, dtype, rows=70):
+    cell = torch.randint(0, NUM_NODES - 1, (rows, SIZES["features"]))
+    left, right = torch.rand(2, rows, SIZES["features"], s, dtype=dtype)
+    return cell, left, right
+
+
+def assert_all_close(actual, expected):
+    for a, e in zip(actual, expected, strict=True):
+        assert_close(a, e)
+
+
+every_case = pytest.mark.parametrize(
+    ("s", "shared", "dtype"),
+    [(s, shared, d) for s in (1, 2, 3) for shared in (True, False) for d in (torch.float64,)]
+    + [(1, True, torch.float32)],
+)
+
+
+@every_case
+def test_node_states_and_their_gradients(s, shared, dtype):
+    tree, weight = random_tree(s, shared, dtype), random_weights(s, dtype)
+    states = compiled.node_states(weight, tree)
+    assert_close(states, reference.node_states(weight, tree))
+    d_states = torch.randn_like(states)
+    d_weight, d_tree = compiled.node_states_backward(d_states, states, weight, tree)
+    expected = reference.node_states_backward(d_states, states, weight, tree)
+    assert_all_close([d_weight, *d_tree], [expected[0], *expected[1]])
+
+
+@every_case
+def test_cell_covariances_and_their_gradients(s, shared, dtype):
+    tree, scale = random_tree(s, shared, dtype), random_weights(s, dtype).abs()
+    table = compiled.cell_covariances(scale, tree)
+    assert_close(table, reference.cell_covariances(scale, tree))
+    d_table = torch.randn_like(table)
+    d_scale, d_tree = compiled.cell_covariances_backward(d_table, table, scale, tree)
+    expected = reference.cell_covariances_backward(d_table, table, scale, tree)
+    assert_all_close([d_scale, *d_tree], [expected[0], *expected[1]])
+
+
+@every_case
+def test_interpolation_and_its_gradients(s, shared, dtype):
+    tree = random_tree(s, shared, dtype)
+    states = reference.node_states(random_weights(s, dtype), tree)
+    table = reference.cell_covariances(random_weights(s, dtype), tree)
+    inputs = *random_points(s, dtype), states, table
+    assert_all_close(compiled.interpolate(*inputs), reference.interpolate(*inputs))
+    d_mean, d_variance = torch.randn(2, 70, SIZES["outputs"], dtype=dtype)
+    gradients = compiled.interpolate_backward(d_mean, d_variance, *inputs)
+    assert_all_close(gradients, reference.interpolate_backward(d_mean, d_variance, *inputs))
+
+
+@pytest.mark.parametrize("residual", ["full", "outside", "none"])
+@pytest.mark.parametrize("lengthscale", [1e-3, 0.05, 1.0, 1e3])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_packed_prediction_is_the_uncached_evaluation(residual, lengthscale, dtype):
+    domain = torch.tensor([-1.0, 0.0]), torch.tensor([1.0, 3.0])
+    layer = SIKALayer(
+        2, 3, level=5, lengthscale=lengthscale, domain=domain, residual=residual, dtype=dtype
+    )
+    x = torch.cat(
+        [torch.rand(150, 2) * 6 - 2, torch.tensor([[-1.0, 0.0], [1.0, 3.0], [1e6, -1e6]])]
+    )
+    expected = layer(x)
+    with torch.no_grad():
+        actual = layer.eval()(x)
+    assert_close(actual.mean, expected.mean)
+    assert_close(actual.variance, expected.variance)
+
+
+def test_prediction_without_bias():
+    layer = SIKALayer(2, 3, level=3, bias=False)
+    x = torch.rand(5, 2)
+    expected = layer(x).mean
+    with torch.no_grad():
+        assert_close(layer.eval()(x).mean, expected)
