@@ -1,13 +1,23 @@
 """A value that is remembered until one of the tensors it was computed from changes."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
 Value = TypeVar("Value")
 _PROBES = 64
+
+
+class _Mark(NamedTuple):
+    """How a source looked when the value was computed."""
+
+    held: Tensor
+    address: int
+    version: int
+    probe: Any
+    entries: bytes
 
 
 class TensorCache(Generic[Value]):
@@ -24,35 +34,38 @@ class TensorCache(Generic[Value]):
     def clear(self) -> None:
         """Forget the value."""
         self._value: Value | None = None
-        self._sources: list[Tensor] = []
-        self._probes: list[Any] = []
-        self._key: list[tuple[Any, ...]] = []
+        self._marks: list[_Mark] = []
 
     def get(self, sources: Sequence[Tensor], compute: Callable[[], Value]) -> Value:
         """Return the remembered value if it still holds, and otherwise compute it."""
-        if any(source.is_inference() for source in sources):
-            return compute()  # such tensors have no version
-        if self._value is None or self._key != self._current_key(sources):
-            # A table made in inference mode could not be used by autograd later.
-            with torch.inference_mode(False), torch.no_grad():
-                self._value = compute()
-            self._sources = [source.detach() for source in sources]
-            self._probes = [_probe(source) for source in self._sources]
-            self._key = self._current_key(sources)
+        try:
+            if self._value is not None and self._unchanged(sources):
+                return self._value
+            versions = [source._version for source in sources]
+        except RuntimeError:
+            return compute()  # tensors made in inference mode have no version
+        # A table made in inference mode could not be used by autograd later.
+        with torch.inference_mode(False), torch.no_grad():
+            self._value = compute()
+        self._marks = [_mark(*pair) for pair in zip(sources, versions, strict=True)]
         return self._value
 
-    def _current_key(self, sources: Sequence[Tensor]) -> list[tuple[Any, ...]]:
-        if len(self._probes) != len(sources):
-            return []
-        return [
-            (source.data_ptr(), source._version, source.dtype, source.device, probe.tobytes())
-            for source, probe in zip(sources, self._probes, strict=True)
-        ]
+    def _unchanged(self, sources: Sequence[Tensor]) -> bool:
+        if len(sources) != len(self._marks):
+            return False
+        for source, mark in zip(sources, self._marks, strict=True):
+            if source._version != mark.version or source.data_ptr() != mark.address:
+                return False
+            if mark.probe is not None and mark.probe.tobytes() != mark.entries:
+                return False
+        return True
 
 
-def _probe(source: Tensor) -> Any:
-    """View a few evenly spaced entries; a view of the CPU's memory follows later edits."""
-    flat = source.reshape(-1)[:: max(1, source.numel() // _PROBES)]
-    if source.device.type != "cpu" or not source.is_contiguous():
-        flat = flat.new_empty(0, device="cpu")
-    return (flat.view(torch.int16) if flat.dtype == torch.bfloat16 else flat).numpy()
+def _mark(source: Tensor, version: int) -> _Mark:
+    held, probe = source.detach(), None
+    if source.device.type == "cpu" and source.is_contiguous():
+        flat = held.view(-1)[:: max(1, source.numel() // _PROBES)]
+        # A view of the CPU's memory follows later edits. NumPy has no bfloat16.
+        probe = (flat.view(torch.int16) if flat.dtype == torch.bfloat16 else flat).numpy()
+    entries = b"" if probe is None else probe.tobytes()
+    return _Mark(held, source.data_ptr(), version, probe, entries)

@@ -120,8 +120,10 @@ class SIKALayer(AdditiveGP):
                 mean, variance = self._moments(self.domain(rows))
                 bias_mean, bias_scale = self.bias()
                 mean, variance = mean + bias_mean, variance + bias_scale.square()
-        shape = *x.shape[:-1], self.out_features
-        return GaussianMarginals(mean.view(shape), variance.view(shape))
+        if x.ndim != 2:
+            shape = *x.shape[:-1], self.out_features
+            mean, variance = mean.view(shape), variance.view(shape)
+        return GaussianMarginals(mean, variance)
 
     def features(self, x: Float[Tensor, "*batch in_features"]) -> SparseFeatures:
         """Active basis functions, shape (*batch, in_features, num_active).
@@ -187,8 +189,8 @@ class SIKALayer(AdditiveGP):
         return {**self.__dict__, "_table": TensorCache(), "_predictor": TensorCache()}
 
     def _rows(self, x: Tensor) -> Tensor:
-        dtype = torch.promote_types(self.weight_mean.dtype, torch.float32)
-        return x.reshape(-1, self.in_features).to(dtype)
+        rows = x if x.ndim == 2 else x.reshape(-1, self.in_features)
+        return rows.to(torch.promote_types(self.log_variance.dtype, torch.float32))
 
     def _check_finite(self, x: Tensor) -> None:
         if self.check_finite and not torch.compiler.is_compiling():
@@ -225,8 +227,9 @@ class SIKALayer(AdditiveGP):
         return self._table.get(self._cache_sources(), self._build_table)
 
     def _cache_sources(self) -> list[Tensor]:
-        stored = [p for p in self._parameters.values() if p is not None]
-        return [*stored, self.domain.low, self.domain.high]
+        bounds = self.domain._buffers
+        sources = (*self._parameters.values(), bounds["low"], bounds["high"])
+        return [source for source in sources if source is not None]
 
     def _build_table(self) -> NodeTable:
         return build_table(self.prior(), *self.weights())

@@ -40,9 +40,8 @@ def backend_for(tensor: Tensor) -> ModuleType:
 
 def compiled_for(tensor: Tensor) -> ModuleType | None:
     """Return the compiled backend where it is chosen and fits this tensor."""
-    name = _chosen.get() or check_choice(
-        "SIKAGP_BACKEND", os.environ.get("SIKAGP_BACKEND", "auto"), BACKENDS
-    )
+    name = _chosen.get() or os.environ.get("SIKAGP_BACKEND", "auto")
+    check_choice("SIKAGP_BACKEND", name, BACKENDS)
     fits = tensor.device.type == "cpu" and tensor.dtype in (torch.float32, torch.float64)
     if name == "compiled" and not fits:
         raise ValueError(

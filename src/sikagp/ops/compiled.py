@@ -164,17 +164,16 @@ class Predictor:
         bias: Tensor,
     ) -> None:
         series = torch.tensor(SINH_SERIES, dtype=table.dtype)
-        constants = domain, prior, series, open_shares, table, bias
+        features, shares = torch.cat([domain, prior]), torch.cat([open_shares, series])
+        constants = features, shares, table, bias
         self._arrays = [t.detach().contiguous().numpy() for t in constants]
         self._loop = prediction_loop(kernel)
-        self._outputs, self._dtype = table.shape[-1], table.dtype
+        self._outputs = table.shape[-1]
 
     def __call__(self, rows: Tensor) -> tuple[Tensor, Tensor, bool]:
         """Return mean and variance, shape (rows, outputs), and whether all entries are finite."""
-        mean = torch.empty((len(rows), self._outputs), dtype=self._dtype)
-        variance = torch.empty_like(mean)
-        bad = np.zeros(1, np.int64)
-        rows = rows.detach().contiguous()
-        arrays = [rows.numpy(), *self._arrays, bad, mean.numpy(), variance.numpy()]
-        _run_arrays(self._loop, len(rows), 8 * rows.numel() * self._outputs, arrays)
-        return mean, variance, not bad[0]
+        x, bad = rows.detach().contiguous().numpy(), np.zeros(1, np.int64)
+        mean, variance = np.empty((2, len(x), self._outputs), x.dtype)
+        arrays = [x, *self._arrays, bad, mean, variance]
+        _run_arrays(self._loop, len(x), 8 * x.size * self._outputs, arrays)
+        return torch.from_numpy(mean), torch.from_numpy(variance), not bad[0]

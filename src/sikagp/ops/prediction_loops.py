@@ -79,24 +79,43 @@ def _laplace_beyond(t):
 POINT_WEIGHTS = {"laplace": PointWeights(1, _laplace_between, _laplace_beyond)}
 
 
+# Values as tuples stay in registers; a view of an array would be counted for each input.
+@compile_loop
+def _load_1(array, t, n):
+    return (array[t, n, 0],)
+
+
+@compile_loop
+def _load_2(array, t, n):
+    return array[t, n, 0], array[t, n, 1]
+
+
+@compile_loop
+def _load_3(array, t, n):
+    return array[t, n, 0], array[t, n, 1], array[t, n, 2]
+
+
+_LOADERS = {1: _load_1, 2: _load_2, 3: _load_3}
+
+
 @cache
 def prediction_loop(kernel: str) -> Loop:
     """Return the loop over rows for one kind of kernel.
 
     A packed table has shape (features, nodes, s + 2 s^2, outputs): each node's state, covariance
     and covariance with the next node, so that all an input needs lies in one stretch of memory.
-    ``count_open`` holds how much of the residual between nodes and beyond the grid to add, and
-    ``bad`` is set to 1 if an entry of x is not finite.
+    ``features`` holds low end, width, rate and prior variance of every feature; ``shares`` how much
+    of the residual to add between nodes and beyond the grid, then the series. ``bad`` is set to 1
+    if an entry of x is not finite.
     """
     s, between, beyond = POINT_WEIGHTS[kernel]
-    covariance, cross = s, s + s * s
+    covariance, cross, load = s, s + s * s, _LOADERS[s]
 
     @compile_loop
-    def weigh(
-        x, first, end, d, domain, prior, series, count_open, cells, t, left, right, cell, opened
-    ):
+    def weigh(x, first, end, d, features, shares, series, cells, t, left, right, cell, opened):
         """Weights and cells of one feature for a block of rows; returns how many are not finite."""
-        low, width, rate, open_variance = domain[0, d], domain[1, d], prior[0, d], prior[1, d]
+        low, width = features[0, d], features[1, d]
+        rate, open_variance = features[2, d], features[3, d]
         zero, one = x.dtype.type(0), x.dtype.type(1)  # plain numbers would make it all float64
         outside = bad = 0
         for b in range(first, end):
@@ -111,7 +130,7 @@ def prediction_loop(kernel: str) -> Loop:
             for i in range(s):
                 left[t, n, i] = weights[i]
                 right[t, n, i] = weights[s + i]
-            opened[n] += count_open[0] * open_variance * weights[2 * s]
+            opened[n] += shares[0] * open_variance * weights[2 * s]
         if outside > 0:
             for b in range(first, end):
                 unit, n = (x[b, d] - low) / width, b - first
@@ -120,7 +139,7 @@ def prediction_loop(kernel: str) -> Loop:
                     for i in range(s):
                         left[t, n, i] = gains[i] if unit < zero else zero
                         right[t, n, i] = gains[i] if unit > one else zero
-                    opened[n] += count_open[1] * open_variance * gains[s]
+                    opened[n] += shares[1] * open_variance * gains[s]
         return bad
 
     @compile_loop
@@ -137,7 +156,7 @@ def prediction_loop(kernel: str) -> Loop:
         outputs = mean.shape[1]
         for b in range(first, end):
             n = b - first
-            c, p, q = cell[t, n], to_fixed_tuple(left[t, n], s), to_fixed_tuple(right[t, n], s)
+            c, p, q = cell[t, n], load(left, t, n), load(right, t, n)
             for o in range(outputs):
                 to_mean = to_variance = table.dtype.type(0)
                 for i in range(s):
@@ -151,11 +170,9 @@ def prediction_loop(kernel: str) -> Loop:
                 variance[b, o] += to_variance
 
     @compile_loop
-    def predict(
-        start, stop, x, domain, prior, series, count_open, table, bias, bad, mean, variance
-    ):
-        features, outputs, dtype = x.shape[1], mean.shape[1], table.dtype
-        cells, terms = dtype.type(table.shape[1] - 1), to_fixed_tuple(series, NUM_TERMS)
+    def predict(start, stop, x, features, shares, table, bias, bad, mean, variance):
+        outputs, dtype = mean.shape[1], table.dtype
+        cells, terms = dtype.type(table.shape[1] - 1), to_fixed_tuple(shares[2:], NUM_TERMS)
         left, right = np.empty((2, BLOCK, s), dtype), np.empty((2, BLOCK, s), dtype)
         cell, opened = np.empty((2, BLOCK), np.int64), np.empty(BLOCK, dtype)
         for first in range(start, stop, BLOCK):
@@ -164,11 +181,11 @@ def prediction_loop(kernel: str) -> Loop:
                 opened[b - first] = 0
                 for o in range(outputs):
                     mean[b, o], variance[b, o] = bias[0, o], bias[1, o]
-            for d in range(features + 1):
-                if d < features:
+            for d in range(x.shape[1] + 1):
+                if d < x.shape[1]:
                     t = d & 1
                     not_finite = weigh(
-                        x, first, end, d, domain, prior, terms, count_open, cells,
+                        x, first, end, d, features, shares, terms, cells,
                         t, left, right, cell, opened,
                     )  # fmt: skip
                     if not_finite > 0:
