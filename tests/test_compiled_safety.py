@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader, Dataset
 from sikagp import SIKALayer
 from sikagp.ops import compiled, reference, threads
 from sikagp.ops.backends import backend_for, use_backend
+from sikagp.ops.loops.interpolation import interpolation_backward
 
 
 def random_bits(*shape):
@@ -56,10 +57,9 @@ def test_stray_cells_are_clamped_and_write_nothing_outside(wild):
     d_states, d_table = (
         g[1000:-1000].view_as(t) for g, t in zip(guarded, (states, table), strict=True)
     )
-    loop = compiled.interpolation_loops(1).backward
     inputs = d_mean, d_variance, cell, left, right, states, table
     outputs = torch.empty_like(left), torch.empty_like(right), d_states, d_table
-    loop(0, features, *(t.numpy() for t in (*inputs, *outputs)))
+    interpolation_backward(0, features, (0,), (0,), *(t.numpy() for t in (*inputs, *outputs)))
     for guard in guarded:
         assert (guard[:1000] == 7).all()
         assert (guard[-1000:] == 7).all()
@@ -203,9 +203,9 @@ def test_compiled_backend_refuses_other_types():
 def test_slow_compilation_is_announced(monkeypatch, caplog):
     monkeypatch.setattr(compiled, "_SECONDS_BEFORE_NOTICE", 0.01)
     with caplog.at_level(logging.WARNING, logger="sikagp"):
-        compiled._compile(lambda start, stop: time.sleep(0.2), [])
+        compiled._compile(lambda start, stop: time.sleep(0.2))
     assert "compiling" in caplog.text
     caplog.clear()
     with caplog.at_level(logging.WARNING, logger="sikagp"):
-        compiled._compile(lambda start, stop: None, [])
+        compiled._compile(lambda start, stop: None)
     assert not caplog.text

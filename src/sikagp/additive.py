@@ -3,6 +3,7 @@
 import math
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sikagp._typing import Float
@@ -12,7 +13,7 @@ from sikagp.kernels import MarkovKernel, get_kernel
 from sikagp.precision import at_least_float32
 from sikagp.tree import GridPrior, grid_prior
 from sikagp.validation import check_count, check_level
-from sikagp.variational import PositiveParameter, inverse_softplus, softplus, standard_normal_kl
+from sikagp.variational import PositiveParameter, inverse_softplus, standard_normal_kl
 
 INITIAL_SCALE = 0.05
 
@@ -26,9 +27,9 @@ class AdditiveGP(nn.Module):
     """
 
     weight_mean: nn.Parameter
-    weight_scale = PositiveParameter("raw_weight_scale", softplus, inverse_softplus)
+    weight_scale = PositiveParameter("raw_weight_scale", F.softplus, inverse_softplus)
     bias_mean: nn.Parameter | None
-    bias_scale = PositiveParameter("raw_bias_scale", softplus, inverse_softplus)
+    bias_scale = PositiveParameter("raw_bias_scale", F.softplus, inverse_softplus)
     lengthscale = PositiveParameter("log_lengthscale", torch.exp, torch.log)
     variance = PositiveParameter("log_variance", torch.exp, torch.log)
 

@@ -63,14 +63,14 @@ def build_predictor(
 
     scale = variance.sqrt().view(-1, 1, 1, 1)
     packed = torch.cat([table.states, table.covariances.flatten(2, 4) * scale], dim=2) * scale
-    prior = torch.stack([table.prior.rate, variance])
+    features = torch.stack([*domain, table.prior.rate, variance], dim=-1)
     shares = torch.tensor(OPEN_SHARES[residual], dtype=variance.dtype)
-    return Predictor(table.prior.kernel.compiled, domain, prior, shares, packed, bias)
+    return Predictor(features, shares, packed, bias)
 
 
 def has_predictor(kernel: MarkovKernel, grid: DyadicGrid, tensor: Tensor) -> bool:
     """Whether compiled prediction exists for a kernel, a grid, and a tensor's type and device."""
-    return bool(kernel.compiled) and grid.uniform and compiled_for(tensor) is not None
+    return kernel.predictable and grid.uniform and compiled_for(tensor) is not None
 
 
 def table_moments(

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sikagp._typing import Float
@@ -18,11 +17,6 @@ if TYPE_CHECKING:
 def inverse_softplus(value: Tensor) -> Tensor:
     """Return y with ``softplus(y) = value``, for positive values of any size."""
     return value + torch.log(-torch.expm1(-value))
-
-
-def softplus(raw: Tensor) -> Tensor:
-    """Return ``log(1 + exp(raw))``, never rounded down to zero."""
-    return F.softplus(raw).clamp_min(torch.finfo(raw.dtype).tiny)
 
 
 class PositiveParameter:

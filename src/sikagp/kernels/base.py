@@ -60,7 +60,7 @@ class MarkovKernel(ABC):
 
     state_size: int
     stationary: bool
-    compiled: str = ""  # names the kernel's compiled two-point weights, if there are any
+    predictable: bool = False  # whether compiled prediction knows its two-point weights
 
     @abstractmethod
     def covariance(self, x: Tensor, y: Tensor, rate: Tensor) -> Tensor:

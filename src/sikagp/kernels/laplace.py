@@ -17,7 +17,7 @@ class Laplace(ScalarMarkovKernel):
     """
 
     stationary = True
-    compiled = "laplace"
+    predictable = True
 
     def covariance(self, x: Tensor, y: Tensor, rate: Tensor) -> Tensor:
         """Return exp(-theta |x - y|)."""

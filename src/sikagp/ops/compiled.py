@@ -13,37 +13,42 @@ import torch
 from torch import Tensor
 
 from sikagp._typing import Float, Int
-from sikagp.ops.loops import Loop, covariance_loops, interpolation_loops, state_loops
-from sikagp.ops.prediction_loops import SINH_SERIES, prediction_loop
+from sikagp.ops.loops.covariances import covariances_backward, covariances_forward
+from sikagp.ops.loops.interpolation import interpolation_backward, interpolation_forward
+from sikagp.ops.loops.prediction import SINH_SERIES, predict
+from sikagp.ops.loops.states import states_backward, states_forward
+from sikagp.ops.loops.tools import Loop
 from sikagp.ops.threads import share
 from sikagp.tree import BridgeTree
 
 _log = logging.getLogger("sikagp")
 _SECONDS_BEFORE_NOTICE = 2.0
-_compiled: set[tuple[Loop, Any]] = set()
+_compiled: set[tuple[Loop, int, Any]] = set()
 
 
-def _run(loop: Loop, count: int, operations: int, *tensors: Tensor) -> None:
-    _run_arrays(loop, count, operations, [tensor.detach().numpy() for tensor in tensors])
+def _run(loop: Loop, count: int, operations: int, s: int, *tensors: Tensor) -> None:
+    """Run a loop over a range; the lengths of two tuples tell it the state size."""
+    arrays = [tensor.detach().numpy() for tensor in tensors]
+    _run_compiled(loop, count, operations, (0,) * s, (0,) * s**2, *arrays)
 
 
-def _run_arrays(loop: Loop, count: int, operations: int, arrays: list[Any]) -> None:
-    key = loop, arrays[-1].dtype
+def _run_compiled(loop: Loop, count: int, operations: int, state: tuple, *arguments: Any) -> None:
+    key = loop, len(state), arguments[-1].dtype
     if key not in _compiled:
-        _compile(loop, arrays)
+        _compile(loop, state, *arguments)
         _compiled.add(key)
-    share(loop, count, operations, *arrays)
+    share(loop, count, operations, state, *arguments)
 
 
-def _compile(loop: Loop, arrays: list[Any]) -> None:
+def _compile(loop: Loop, *arguments: Any) -> None:
     """Compile a loop by running it over nothing, with a notice if that takes long."""
     message = "compiling %s for this machine (once; later processes load it from disk) ..."
-    name = getattr(loop, "__qualname__", str(loop)).split(".")[0]
+    name = getattr(loop, "__name__", str(loop))
     timer = threading.Timer(_SECONDS_BEFORE_NOTICE, _log.warning, (message, name))
     timer.daemon = True
     timer.start()
     try:
-        loop(0, 0, *arrays)
+        loop(0, 0, *arguments)
     finally:
         timer.cancel()
 
@@ -59,8 +64,8 @@ def node_states(
     """Turn weights in dyadic order into states at nodes from left to right."""
     weight = weight.contiguous()
     states = torch.empty_like(weight)
-    loop, s = state_loops(weight.shape[2]).forward, weight.shape[2]
-    _run(loop, len(weight), 3 * s * weight.numel(), weight, *_rows(tree), states)
+    s, operations = weight.shape[2], 3 * weight.shape[2] * weight.numel()
+    _run(states_forward, len(weight), operations, s, weight, *_rows(tree), states)
     return states
 
 
@@ -74,7 +79,7 @@ def node_states_backward(
     weight, s = weight.contiguous(), weight.shape[2]
     d_weight, d_tree = torch.empty_like(weight), [torch.zeros_like(t) for t in _rows(tree)]
     _run(
-        state_loops(s).backward, len(weight), 6 * s * weight.numel(),
+        states_backward, len(weight), 6 * s * weight.numel(), s,
         d_states.contiguous(), states, weight, *_rows(tree), d_weight, *d_tree,
     )  # fmt: skip
     return d_weight, BridgeTree(*(g.view_as(t) for g, t in zip(d_tree, tree, strict=True)))
@@ -87,8 +92,8 @@ def cell_covariances(
     scale = scale.contiguous()
     features, nodes, s, outputs = scale.shape
     table = scale.new_empty(features, nodes, 2, s, s, outputs)
-    loop = covariance_loops(s).forward
-    _run(loop, features, 4 * s * table.numel(), scale, *_rows(tree), table)
+    operations = 4 * s * table.numel()
+    _run(covariances_forward, features, operations, s, scale, *_rows(tree), table)
     return table
 
 
@@ -102,7 +107,7 @@ def cell_covariances_backward(
     scale, s = scale.contiguous(), scale.shape[2]
     d_scale, d_tree = torch.empty_like(scale), [torch.zeros_like(t) for t in _rows(tree)]
     _run(
-        covariance_loops(s).backward, len(scale), 12 * s * table.numel(),
+        covariances_backward, len(scale), 12 * s * table.numel(), s,
         d_table.contiguous(), table, scale, *_rows(tree), d_scale, *d_tree,
     )  # fmt: skip
     return d_scale, BridgeTree(*(g.view_as(t) for g, t in zip(d_tree, tree, strict=True)))
@@ -120,7 +125,7 @@ def interpolate(
     mean, variance = states.new_empty(rows, outputs), states.new_empty(rows, outputs)
     inputs = [t.contiguous() for t in (cell, left, right, states, covariances)]
     operations = left.numel() * (2 + 6 * s) * outputs
-    _run(interpolation_loops(s).forward, rows, operations, *inputs, mean, variance)
+    _run(interpolation_forward, rows, operations, s, *inputs, mean, variance)
     return mean, variance
 
 
@@ -138,7 +143,7 @@ def interpolate_backward(
     inputs = [t.contiguous() for t in (d_mean, d_variance, cell, left, right, states, covariances)]
     gradients = [torch.empty_like(t) for t in inputs[3:]]
     operations = left.numel() * (8 + 12 * s) * outputs + 3 * states.numel()
-    _run(interpolation_loops(s).backward, features, operations, *inputs, *gradients)
+    _run(interpolation_backward, features, operations, s, *inputs, *gradients)
     return gradients[0], gradients[1], gradients[2], gradients[3]
 
 
@@ -146,34 +151,22 @@ class Predictor:
     """Mean and variance for raw rows, from a packed table, in one loop.
 
     Args:
-        kernel: the key of the kernel's compiled ``POINT_WEIGHTS``.
-        domain: low end and width of each feature's interval, shape (2, features).
-        prior: rate and variance of each feature, shape (2, features).
-        open_shares: how much of the residual between nodes and beyond the grid to add, shape (2,).
+        features: low end, width, rate and prior variance of each feature, shape (features, 4).
+        open_shares: how much of the residual to add between nodes and beyond the grid, shape (2,).
         table: states, covariances and neighbour covariances, (features, nodes, s + 2 s^2, outputs).
         bias: mean and variance of the bias, shape (2, outputs).
     """
 
-    def __init__(
-        self,
-        kernel: str,
-        domain: Tensor,
-        prior: Tensor,
-        open_shares: Tensor,
-        table: Tensor,
-        bias: Tensor,
-    ) -> None:
+    def __init__(self, features: Tensor, open_shares: Tensor, table: Tensor, bias: Tensor) -> None:
         series = torch.tensor(SINH_SERIES, dtype=table.dtype)
-        features, shares = torch.cat([domain, prior]), torch.cat([open_shares, series])
-        constants = features, shares, table, bias
+        constants = features, open_shares, series, table, bias
         self._arrays = [t.detach().contiguous().numpy() for t in constants]
-        self._loop = prediction_loop(kernel)
         self._outputs = table.shape[-1]
 
     def __call__(self, rows: Tensor) -> tuple[Tensor, Tensor, bool]:
         """Return mean and variance, shape (rows, outputs), and whether all entries are finite."""
         x, bad = rows.detach().contiguous().numpy(), np.zeros(1, np.int64)
         mean, variance = np.empty((2, len(x), self._outputs), x.dtype)
-        arrays = [x, *self._arrays, bad, mean, variance]
-        _run_arrays(self._loop, len(x), 8 * x.size * self._outputs, arrays)
+        operations = 8 * x.size * self._outputs
+        _run_compiled(predict, len(x), operations, (0,), x, *self._arrays, bad, mean, variance)
         return torch.from_numpy(mean), torch.from_numpy(variance), not bad[0]
