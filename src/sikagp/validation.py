@@ -35,11 +35,14 @@ def check_choice(name: str, value: str, choices: Collection[str]) -> str:
 
 def check_positive(name: str, value: float | Tensor, shape: tuple[int, ...]) -> Tensor:
     """Return positive finite numbers of the given shape; one number serves for all."""
-    tensor = torch.as_tensor(value)
+    try:
+        tensor = torch.as_tensor(value)
+    except (TypeError, ValueError, RuntimeError):
+        raise TypeError(f"{name} must hold real numbers, got {value!r}") from None
     if tensor.is_complex() or tensor.dtype == torch.bool:
         raise TypeError(f"{name} must hold real numbers, got {tensor.dtype}")
-    if not tensor.is_floating_point():
-        tensor = tensor.to(torch.get_default_dtype())
+    if not isinstance(value, Tensor):
+        tensor = torch.as_tensor(value, dtype=torch.float64)  # not the default, coarser type
     try:
         tensor = tensor.detach().expand(shape)
     except RuntimeError:
