@@ -104,6 +104,26 @@ class AdditiveGP(nn.Module):
             rate = rate / self.lengthscale
         return grid_prior(self.kernel, self.grid, rate.expand(self.in_features))
 
+    @torch.no_grad()
+    def refine(self, level: int) -> None:
+        """Move to a finer grid without changing the mean function or the KL divergence.
+
+        The weights of the new levels start at their prior. ``weight_mean`` and
+        ``raw_weight_scale`` become new parameters, which an optimiser must be given; see
+        :func:`sikagp.training.refine` for one that keeps its state.
+        """
+        if check_level(level) < self.level:
+            raise ValueError(f"level can only grow: it is {self.level}, got {level}")
+        grid = DyadicGrid(level)
+        shape = self.in_features, self.kernel.state_size * grid.num_nodes, self.out_features
+        mean, scale = self.weight_mean.new_zeros(shape), self.weight_mean.new_ones(shape)
+        scale = inverse_softplus(scale)
+        coarse = self.weight_mean.shape[1]  # dyadic order: coarse levels come first
+        mean[:, :coarse], scale[:, :coarse] = self.weight_mean, self.raw_weight_scale
+        self.weight_mean = nn.Parameter(mean, self.weight_mean.requires_grad)
+        self.raw_weight_scale = nn.Parameter(scale, self.raw_weight_scale.requires_grad)
+        self.level, self.grid = level, grid
+
     def weights(self) -> tuple[Tensor, Tensor]:
         """Mean and deviation of q(w), shape (in_features, s * num_nodes, out_features)."""
         return at_least_float32(self.weight_mean), self.weight_scale
