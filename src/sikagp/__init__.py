@@ -3,7 +3,15 @@
 from sikagp.basis import SparseFeatures
 from sikagp.domains import Domain, RunningDomain
 from sikagp.draws import Paths
-from sikagp.kernels import BrownianBridge, BrownianMotion, GaussMarkov, Laplace, MarkovKernel
+from sikagp.kernels import (
+    BrownianBridge,
+    BrownianMotion,
+    GaussMarkov,
+    Laplace,
+    MarkovKernel,
+    Matern32,
+    Matern52,
+)
 from sikagp.layers import SIKALayer
 from sikagp.variational import GaussianMarginals
 
@@ -17,6 +25,8 @@ __all__ = [
     "GaussianMarginals",
     "Laplace",
     "MarkovKernel",
+    "Matern32",
+    "Matern52",
     "Paths",
     "RunningDomain",
     "SIKALayer",

@@ -48,7 +48,8 @@ class SIKALayer(AdditiveGP):
         in_features: number of features D.
         out_features: number of outputs O.
         level: dyadic level L of the grid.
-        kernel: ``"laplace"``, ``"brownian"``, ``"bridge"`` or a :class:`MarkovKernel`.
+        kernel: ``"laplace"``, ``"matern32"``, ``"matern52"``, ``"brownian"``, ``"bridge"`` or a
+            :class:`MarkovKernel`.
         lengthscale: initial lengthscale in units of the raw input, one number or one per feature.
         domain: interval that the grid covers, ``(low, high)`` or a :class:`Domain`. Inputs beyond
             it relax to the prior.

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from sikagp.kernels.base import Bridge, MarkovKernel, TwoPoint
 from sikagp.kernels.gauss_markov import BrownianBridge, BrownianMotion, GaussMarkov
 from sikagp.kernels.laplace import Laplace
+from sikagp.kernels.matern import Matern32, Matern52
 
 __all__ = [
     "Bridge",
@@ -13,12 +14,16 @@ __all__ = [
     "GaussMarkov",
     "Laplace",
     "MarkovKernel",
+    "Matern32",
+    "Matern52",
     "TwoPoint",
     "get_kernel",
 ]
 
 KERNELS: dict[str, Callable[[], MarkovKernel]] = {
     "laplace": Laplace,
+    "matern32": Matern32,
+    "matern52": Matern52,
     "brownian": BrownianMotion,
     "bridge": BrownianBridge,
 }
