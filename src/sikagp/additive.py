@@ -99,7 +99,7 @@ class AdditiveGP(nn.Module):
 
     def prior(self) -> GridPrior:
         """Kernel, grid and bridge tree at the current lengthscale and domain."""
-        rate = at_least_float32(self.domain.width)
+        rate = self.domain.width
         if self.lengthscale is not None:
             rate = rate / self.lengthscale
         return grid_prior(self.kernel, self.grid, rate.expand(self.in_features))
@@ -124,11 +124,11 @@ class AdditiveGP(nn.Module):
         self.raw_weight_scale = nn.Parameter(scale, self.raw_weight_scale.requires_grad)
         self.level, self.grid = level, grid
 
-    def weights(self) -> tuple[Tensor, Tensor]:
+    def weight_posterior(self) -> tuple[Tensor, Tensor]:
         """Mean and deviation of q(w), shape (in_features, s * num_nodes, out_features)."""
         return at_least_float32(self.weight_mean), self.weight_scale
 
-    def bias(self) -> tuple[Float[Tensor, " outputs"], Float[Tensor, " outputs"]]:
+    def bias_posterior(self) -> tuple[Float[Tensor, " outputs"], Float[Tensor, " outputs"]]:
         """Mean and deviation of q(b), zero without a bias."""
         if self.bias_mean is None:
             nothing = self.variance.new_zeros(self.out_features)

@@ -51,7 +51,6 @@ def sparse_features(x: Float[Tensor, "*batch features"], prior: GridPrior) -> Sp
     left, middle, right, weight = grid.brackets(inner)
     factor = tree.factor_of(weight)
     bumps = template(kernel, left, middle, right, inner[..., None], rate[..., None], factor)
-    bumps = torch.where((x == inner)[..., None, None], bumps, 0.0)
     index = weight.unsqueeze(-1) * s + torch.arange(s, device=x.device)
     first = torch.arange(2 * s, device=x.device).expand(*x.shape, -1)
     return SparseFeatures(

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from sikagp._typing import Float
+from sikagp.precision import at_least_float32
 
 Bound = float | Tensor
 
@@ -60,7 +61,7 @@ class Domain(nn.Module):
     @property
     def width(self) -> Tensor:
         """Length of the interval, one number or one per feature."""
-        return self.high - self.low
+        return at_least_float32(self.high) - at_least_float32(self.low)
 
     def forward(self, x: Float[Tensor, "*batch features"]) -> Float[Tensor, "*batch features"]:
         """Map the interval to [0, 1], and what lies beyond it accordingly."""
@@ -98,15 +99,20 @@ class RunningDomain(Domain):
 
     @torch.no_grad()
     def update(self, x: Float[Tensor, "*batch features"]) -> None:
-        """Fold a batch into the running statistics; the first one replaces the initial values."""
+        """Fold the finite rows of a batch into the running statistics.
+
+        The first batch replaces the initial values.
+        """
         rows = x.detach().reshape(-1, x.shape[-1]).to(self.running_mean.dtype)
-        if len(rows) == 0:
-            return
+        finite = rows.isfinite().all(-1, keepdim=True)
+        count = finite.sum()
+        mean = torch.where(finite, rows, 0.0).sum(0) / count.clamp_min(1)
+        variance = torch.where(finite, (rows - mean).square(), 0.0).sum(0) / count.clamp_min(1)
         keep = torch.where(self.num_batches == 0, 0.0, 1 - self.momentum)
-        mean, variance = rows.mean(0), rows.var(0, correction=0)
+        keep = torch.where(count == 0, 1.0, keep)
         self.running_mean.mul_(keep).add_((1 - keep) * mean)
         self.running_variance.mul_(keep).add_((1 - keep) * variance)
-        self.num_batches.add_(1)
+        self.num_batches.add_(count > 0)
         # A feature that never varies still needs an interval.
         stddev = self.running_variance.sqrt()
         spread = torch.where(stddev > 0, stddev, 1.0) * self.reach

@@ -9,6 +9,7 @@ from sikagp import ops
 from sikagp._typing import Float
 from sikagp.basis import SparseFeatures, active_sum
 from sikagp.domains import Domain
+from sikagp.precision import full_precision
 from sikagp.table import two_point
 from sikagp.tree import GridPrior
 from sikagp.validation import check_finite_rows, check_input
@@ -99,9 +100,10 @@ class Paths:
         if self.check_finite:
             check_finite_rows(x)
         x = x.to(self.states.dtype)
-        cell, weights = two_point(self.domain(x), self.prior)
         s = self.prior.kernel.state_size
-        # The two ends of a cell are neighbours, so their states are 2 s consecutive rows.
-        index = cell.unsqueeze(-1) * s + torch.arange(2 * s, device=x.device)
-        values = torch.cat([weights.left, weights.right], dim=-1) * self.scale.unsqueeze(-1)
-        return active_sum(SparseFeatures(values, index), self.states) + self.bias.unsqueeze(1)
+        with full_precision(x.device):
+            cell, weights = two_point(self.domain(x), self.prior)
+            # The two ends of a cell are neighbours, so their states are 2 s consecutive rows.
+            index = cell.unsqueeze(-1) * s + torch.arange(2 * s, device=x.device)
+            values = torch.cat([weights.left, weights.right], dim=-1) * self.scale.unsqueeze(-1)
+            return active_sum(SparseFeatures(values, index), self.states) + self.bias.unsqueeze(1)

@@ -119,7 +119,7 @@ class SIKALayer(AdditiveGP):
             rows = self._rows(x)
             with full_precision(rows.device):
                 mean, variance = self._moments(self.domain(rows))
-                bias_mean, bias_scale = self.bias()
+                bias_mean, bias_scale = self.bias_posterior()
                 mean, variance = mean + bias_mean, variance + bias_scale.square()
         if x.ndim != 2:
             shape = *x.shape[:-1], self.out_features
@@ -162,19 +162,20 @@ class SIKALayer(AdditiveGP):
         with full_precision(x.device):
             unit, scale = self.domain(self._rows(x)), self.variance.sqrt()
             active = scaled_features(unit, self.prior(), scale)
-            draws = active_sum(active, self.weights()[0])
+            draws = active_sum(active, self.weight_posterior()[0])
             draws = draws + flipout(active, self.weight_scale, num_samples, generator)
-            draws = draws + normal_draws(*self.bias(), num_samples, generator).unsqueeze(1)
+            bias = normal_draws(*self.bias_posterior(), num_samples, generator)
+            draws = draws + bias.unsqueeze(1)
         return draws.view(num_samples, *x.shape[:-1], self.out_features)
 
     def paths(self, num_paths: int, *, generator: torch.Generator | None = None) -> Paths:
         """Draw functions: a callable from (*batch, in_features) to (num_paths, *batch, outputs)."""
         check_count("num_paths", num_paths)
-        weight = normal_draws(*self.weights(), num_paths, generator)
-        bias = normal_draws(*self.bias(), num_paths, generator)
-        scale = self.variance.sqrt()
-        finite = self.check_finite
-        return Paths(weight, bias, self.domain, self.prior(), scale, check_finite=finite)
+        weight = normal_draws(*self.weight_posterior(), num_paths, generator)
+        bias = normal_draws(*self.bias_posterior(), num_paths, generator)
+        scale, finite = self.variance.sqrt(), self.check_finite
+        with full_precision(weight.device):
+            return Paths(weight, bias, self.domain, self.prior(), scale, check_finite=finite)
 
     def clear_cache(self) -> None:
         """Forget the tables that evaluation mode keeps."""
@@ -209,7 +210,7 @@ class SIKALayer(AdditiveGP):
         else:
             moments = sparse_moments if plan == "sparse" else dense_moments
             active = scaled_features(unit, prior, scale)
-            mean, variance = moments(active, *self.weights())
+            mean, variance = moments(active, *self.weight_posterior())
         if self.residual != "none":
             variance = variance + open_variance(weights, scale, self.residual)
         return mean, variance
@@ -233,7 +234,7 @@ class SIKALayer(AdditiveGP):
         return [source for source in sources if source is not None]
 
     def _build_table(self) -> NodeTable:
-        return build_table(self.prior(), *self.weights())
+        return build_table(self.prior(), *self.weight_posterior())
 
     def _predictable(self, x: Tensor) -> bool:
         """Whether nothing asks for a gradient and compiled prediction exists."""
@@ -252,7 +253,7 @@ class SIKALayer(AdditiveGP):
         return mean, variance
 
     def _build_predictor(self) -> Predict:
-        mean, scale = self.bias()
+        mean, scale = self.bias_posterior()
         domain = torch.stack([self.domain.low, self.domain.width]).to(mean.dtype)
         domain, bias = domain.view(2, -1).expand(2, self.in_features), torch.stack([mean, scale**2])
         return build_predictor(self._build_table(), domain, self.variance, bias, self.residual)

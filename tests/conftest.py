@@ -1,0 +1,49 @@
+"""Shape hints are checked while tests run: the hook must come before the package is imported."""
+
+import sys
+import warnings
+from collections.abc import Iterator
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from pathlib import Path
+
+import jaxtyping
+import pytest
+import torch
+from hypothesis import settings
+
+
+def load_loops() -> None:
+    """Load the compiled loops past the hook: Numba takes plain functions only."""
+    folder = Path(find_spec("sikagp").origin).parent / "ops" / "loops"
+    for name in ("tools", "interpolation", "states", "covariances", "prediction"):
+        spec = spec_from_file_location(f"sikagp.ops.loops.{name}", folder / f"{name}.py")
+        sys.modules[spec.name] = module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[spec.name])
+
+
+assert "sikagp" not in sys.modules, "sikagp was imported before its shape hints could be checked"
+load_loops()
+jaxtyping.install_import_hook("sikagp", "hints.check")
+
+with warnings.catch_warnings():  # importing it warns of torch.jit
+    warnings.simplefilter("ignore", DeprecationWarning)
+    import gpytorch  # noqa: F401
+
+torch.set_num_threads(1)
+settings.register_profile(
+    "sikagp", deadline=None, derandomize=True, max_examples=40, database=None, print_blob=False
+)
+settings.load_profile("sikagp")
+
+
+@pytest.fixture(autouse=True)
+def _fixed_seed() -> None:
+    torch.manual_seed(0)
+
+
+@pytest.fixture
+def as_users_run() -> Iterator[None]:
+    """Turn the shape hints off, so that the library's own checks meet the bad input."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)

@@ -1,0 +1,142 @@
+"""Half precision: stored and fed narrow, computed wide."""
+
+import copy
+
+import pytest
+import torch
+from helpers import PLANS, assert_close, random_layer
+
+from sikagp import SIKALayer
+from sikagp.ops.backends import use_backend
+from sikagp.precision import at_least_float32, full_precision
+
+HALVES = [torch.bfloat16, torch.float16]
+by_half = pytest.mark.parametrize("half", HALVES, ids=["bfloat16", "float16"])
+
+
+def layer_and_input(**options) -> tuple[SIKALayer, torch.Tensor]:
+    layer = random_layer(level=4, dtype=torch.float32, lengthscale=0.5, **options)
+    return layer, torch.rand(20, 2) * 1.5 - 0.25
+
+
+def autocast():
+    return torch.autocast("cpu", dtype=torch.bfloat16)
+
+
+@pytest.mark.parametrize(
+    ("narrow", "wide"),
+    [
+        (torch.float16, torch.float32),
+        (torch.bfloat16, torch.float32),
+        (torch.float32, torch.float32),
+        (torch.float64, torch.float64),
+    ],
+)
+def test_halves_are_widened(narrow, wide):
+    assert at_least_float32(torch.ones(2, dtype=narrow)).dtype == wide
+
+
+def test_full_precision_suspends_autocast():
+    a = torch.randn(4, 4)
+    with autocast():
+        assert (a @ a).dtype == torch.bfloat16
+        with full_precision(a.device):
+            assert (a @ a).dtype == torch.float32
+        assert (a @ a).dtype == torch.bfloat16
+
+
+@by_half
+@pytest.mark.parametrize("plan", PLANS)
+def test_half_layers_compute_in_float32(half, plan):
+    layer, x = layer_and_input(plan=plan)
+    narrow, x = layer.to(half), x.to(half)
+    wide = copy.deepcopy(narrow).float()
+    q, expected = narrow(x), wide(x.float())
+    assert q.mean.dtype == q.variance.dtype == torch.float32
+    assert_close(q.mean, expected.mean)
+    assert_close(q.variance, expected.variance)
+    assert_close(narrow.kl_divergence(), wide.kl_divergence())
+
+
+@by_half
+def test_rounding_to_half_costs_no_more_than_its_precision(half):
+    layer, x = layer_and_input()
+    expected = layer(x)
+    q = copy.deepcopy(layer).to(half)(x.to(half))
+    assert_close(q.mean, expected.mean, dtype=torch.bfloat16)
+    assert_close(q.variance, expected.variance, dtype=torch.bfloat16)
+
+
+@by_half
+@pytest.mark.parametrize("plan", PLANS)
+def test_half_gradients_are_finite_and_close(half, plan):
+    layer, x = layer_and_input(plan=plan)
+    narrow, x = layer.to(half), x.to(half)
+    wide = copy.deepcopy(narrow).float()
+    for model, rows in ((narrow, x), (wide, x.float())):
+        q = model(rows)
+        (q.mean.sum() + q.variance.sum()).backward()
+    for parameter, expected in zip(narrow.parameters(), wide.parameters(), strict=True):
+        assert parameter.grad.dtype == half
+        assert_close(parameter.grad, expected.grad)
+
+
+@by_half
+def test_float32_layers_take_half_inputs(half):
+    layer, x = layer_and_input()
+    x = x.to(half)
+    assert_close(layer(x).mean, layer(x.float()).mean, dtype=torch.float32)
+
+
+@by_half
+@pytest.mark.parametrize("extreme", [1e-3, 1e3])
+def test_half_layers_are_finite_at_extreme_lengthscales(half, extreme):
+    layer = random_layer(1, 1, level=10, lengthscale=extreme, dtype=half)
+    q = layer(torch.tensor([[-6e4], [-0.1], [0.0], [0.3], [1.0], [1.1], [6e4]], dtype=half))
+    assert bool(q.mean.isfinite().all() and q.variance.isfinite().all())
+    assert bool((q.variance > 0).all())
+
+
+@by_half
+def test_half_domains_keep_their_ends(half):
+    layer = random_layer(1, 1, domain=(-0.1, 3.0), dtype=half)
+    low, high = layer.domain.low.float(), layer.domain.high.float()
+    unit = layer.domain(torch.stack([low, high])[:, None])
+    assert_close(unit.flatten(), torch.tensor([0.0, 1.0]))
+
+
+@pytest.mark.parametrize("plan", PLANS)
+def test_autocast_changes_nothing(plan):
+    layer, x = layer_and_input(plan=plan)
+    expected = layer(x)
+    with autocast(), use_backend("reference"):
+        q, kl, features = layer(x), layer.kl_divergence(), layer.features(x)
+    assert q.mean.dtype == torch.float32
+    assert_close(q.mean, expected.mean)
+    assert_close(q.variance, expected.variance)
+    assert_close(kl, layer.kl_divergence())
+    assert_close(features.values, layer.features(x).values)
+
+
+@pytest.mark.parametrize("method", ["local", "flipout", "path"])
+def test_autocast_does_not_round_draws(method):
+    layer, x = layer_and_input()
+    expected = layer.sample(x, 4, method=method, generator=torch.Generator().manual_seed(0))
+    with autocast(), use_backend("reference"):
+        draws = layer.sample(x, 4, method=method, generator=torch.Generator().manual_seed(0))
+    assert_close(draws, expected, dtype=torch.float32)
+
+
+def test_a_layer_can_train_under_autocast():
+    layer, x = layer_and_input()
+    optimiser = torch.optim.SGD(layer.parameters(), lr=1e-2)
+    losses = []
+    for _ in range(5):
+        with autocast():
+            loss = (layer(x).mean - 1).square().mean()
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        losses.append(loss.item())
+    assert losses == sorted(losses, reverse=True)
+    assert all(p.dtype == torch.float32 for p in layer.parameters())
