@@ -1,5 +1,8 @@
 """Calibrated uncertainty at the price of a linear layer: SIKA-GP on PyTorch."""
 
+from importlib import import_module
+from typing import Any
+
 from sikagp.basis import SparseFeatures
 from sikagp.domains import Domain, RunningDomain
 from sikagp.draws import Paths
@@ -13,6 +16,8 @@ from sikagp.kernels import (
     Matern52,
 )
 from sikagp.layers import SIKALayer
+from sikagp.mixtures import GaussianMixture
+from sikagp.models import DeepGP, DeepKernel
 from sikagp.variational import GaussianMarginals
 
 __version__ = "0.1.0"
@@ -20,9 +25,12 @@ __version__ = "0.1.0"
 __all__ = [
     "BrownianBridge",
     "BrownianMotion",
+    "DeepGP",
+    "DeepKernel",
     "Domain",
     "GaussMarkov",
     "GaussianMarginals",
+    "GaussianMixture",
     "Laplace",
     "MarkovKernel",
     "Matern32",
@@ -31,5 +39,16 @@ __all__ = [
     "RunningDomain",
     "SIKALayer",
     "SparseFeatures",
+    "TrainingConfig",
     "__version__",
+    "fit",
 ]
+
+# Names that need an extra; what they need is imported when they are first asked for.
+_LAZY = {"TrainingConfig": "sikagp.training", "fit": "sikagp.training"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'sikagp' has no attribute {name!r}")
+    return getattr(import_module(_LAZY[name]), name)

@@ -1,0 +1,119 @@
+"""Mixtures of Gaussians: what a deep model predicts, one component for each sample.
+
+With S equally weighted components of mean m_s and variance v_s, element by element,
+
+    mean     = average of m_s
+    variance = average of v_s + average of (m_s - mean)^2
+    density  = average of N(y; m_s, v_s)          (outputs of one component are independent)
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+from sikagp._typing import Float
+from sikagp.variational import GaussianMarginals
+
+_BISECTIONS = 64
+
+
+class GaussianMixture:
+    """Equally weighted Gaussians for every row and output.
+
+    Attributes:
+        components: marginals of shape (samples, *batch, outputs).
+    """
+
+    def __init__(self, components: GaussianMarginals) -> None:
+        if components.mean.ndim < 2:
+            raise ValueError(
+                "components must have shape (samples, *batch, outputs), "
+                f"got {tuple(components.mean.shape)}"
+            )
+        self.components = components
+
+    def __repr__(self) -> str:
+        samples, *shape = self.components.mean.shape
+        return f"GaussianMixture(samples={samples}, shape={tuple(shape)})"
+
+    def __len__(self) -> int:
+        return len(self.components.mean)
+
+    @property
+    def mean(self) -> Float[Tensor, "*batch outputs"]:
+        """Mean over all components."""
+        return self.components.mean.mean(0)
+
+    @property
+    def variance(self) -> Float[Tensor, "*batch outputs"]:
+        """Variance within components plus variance between their means."""
+        return self.components.variance.mean(0) + self.components.mean.var(0, correction=0)
+
+    @property
+    def stddev(self) -> Float[Tensor, "*batch outputs"]:
+        """Standard deviation of the mixture."""
+        return self.variance.clamp_min(torch.finfo(self.variance.dtype).tiny).sqrt()
+
+    def log_prob(self, y: Float[Tensor, "*batch outputs"]) -> Float[Tensor, "*batch"]:
+        """Log density of each row, jointly over its outputs."""
+        log_density = self._normal().log_prob(y).sum(-1)
+        return log_density.logsumexp(0) - math.log(len(self))
+
+    def cdf(self, y: Float[Tensor, "*#batch outputs"]) -> Float[Tensor, "*batch outputs"]:
+        """Probability of a value below y, for every output by itself."""
+        return self._normal().cdf(y).mean(0)
+
+    @torch.no_grad()
+    def quantile(self, probability: float) -> Float[Tensor, "*batch outputs"]:
+        """Value that is exceeded with one minus the given probability; not differentiable."""
+        if not 0 < probability < 1:
+            raise ValueError(f"probability must lie in (0, 1), got {probability}")
+        target = torch.as_tensor(probability, dtype=self.mean.dtype, device=self.mean.device)
+        # The mixture's quantile lies between the smallest and the largest of its components'.
+        each = self._normal().icdf(target)
+        low, high = each.amin(0), each.amax(0)
+        for _ in range(_BISECTIONS):
+            middle = (low + high) / 2
+            below = self.cdf(middle) < target
+            low, high = torch.where(below, middle, low), torch.where(below, high, middle)
+        return (low + high) / 2
+
+    def rsample(
+        self, sample_shape: tuple[int, ...] = (), *, generator: torch.Generator | None = None
+    ) -> Float[Tensor, "*sample_and_batch outputs"]:
+        """Draw values, differentiable in the component that each row picks at random.
+
+        Outputs of a row come from the same component; the choice itself carries no gradient.
+        """
+        mean, stddev = self.components.mean, self.components.stddev
+        shape = (*sample_shape, *mean.shape[1:-1])
+        pick = torch.randint(len(self), shape, generator=generator, device=mean.device)
+        pick = pick.flatten(0, len(sample_shape) - 1) if sample_shape else pick.unsqueeze(0)
+        index = pick.unsqueeze(-1).expand(*pick.shape, mean.shape[-1])
+        chosen = GaussianMarginals(mean.gather(0, index), stddev.gather(0, index).square())
+        return chosen.rsample(generator=generator).reshape(*shape, mean.shape[-1])
+
+    def _normal(self) -> torch.distributions.Normal:
+        return torch.distributions.Normal(
+            self.components.mean, self.components.stddev, validate_args=False
+        )
+
+
+def as_mixture(output: GaussianMarginals | GaussianMixture) -> GaussianMixture:
+    """See marginals as a mixture of one component; a mixture passes through."""
+    if isinstance(output, GaussianMixture):
+        return output
+    if not isinstance(output, GaussianMarginals):
+        raise TypeError(
+            f"expected GaussianMarginals or a GaussianMixture, got {type(output).__name__}"
+        )
+    return GaussianMixture(
+        GaussianMarginals(output.mean.unsqueeze(0), output.variance.unsqueeze(0))
+    )
+
+
+def antithetic_noise(num_samples: int, width: int, *, seed: int) -> Float[Tensor, "samples width"]:
+    """Repeatable standard normals in pairs of opposite sign, so that their mean is zero."""
+    half = torch.randn((num_samples + 1) // 2, width, generator=torch.Generator().manual_seed(seed))
+    return torch.cat([half, -half])[:num_samples]

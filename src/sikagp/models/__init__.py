@@ -1,0 +1,6 @@
+"""Models built from SIKA layers."""
+
+from sikagp.models.deep_gp import DeepGP, DeepPaths
+from sikagp.models.deep_kernel import DeepKernel
+
+__all__ = ["DeepGP", "DeepKernel", "DeepPaths"]

@@ -1,0 +1,59 @@
+"""Parts that models share: mean functions, and layers as JSON values."""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from sikagp._typing import Float
+from sikagp.layers import SIKALayer
+from sikagp.serialization import decode_domain, encode_domain, encode_kernel
+
+
+class LinearMean(nn.Module):
+    """Mean function ``x W`` of a hidden layer: the identity, or a random projection.
+
+    W is the identity if input and output have the same size, and otherwise has random columns of
+    length 1, so that standardised inputs give standardised outputs.
+
+    Shape:
+        Input (*batch, in_features), output (*batch, out_features).
+    """
+
+    weight: Tensor
+
+    def __init__(self, in_features: int, out_features: int, *, learned: bool) -> None:
+        super().__init__()
+        if in_features == out_features:
+            weight = torch.eye(in_features)
+        else:
+            weight = F.normalize(torch.randn(in_features, out_features), dim=0)
+        if learned:
+            self.weight = nn.Parameter(weight)
+        else:
+            self.register_buffer("weight", weight)
+
+    def forward(self, x: Float[Tensor, "*batch in_features"]) -> Float[Tensor, "*batch outputs"]:
+        """Return ``x W`` in the type of W."""
+        return x.to(self.weight.dtype) @ self.weight
+
+
+def describe_layer(layer: SIKALayer) -> dict[str, Any]:
+    """Return the arguments of a layer as JSON values; its numbers stand with the weights."""
+    return {
+        "in_features": layer.in_features,
+        "out_features": layer.out_features,
+        "level": layer.level,
+        "kernel": encode_kernel(layer.kernel),
+        "domain": encode_domain(layer.domain),
+        "residual": layer.residual,
+        "bias": layer.bias_mean is not None,
+        "plan": layer.plan,
+        "check_finite": layer.check_finite,
+    }
+
+
+def build_layer(content: dict[str, Any]) -> SIKALayer:
+    """Build the layer that :func:`describe_layer` described, with fresh weights."""
+    return SIKALayer(**{**content, "domain": decode_domain(content["domain"])})

@@ -1,0 +1,212 @@
+"""Deep kernels: a SIKA layer on the features of any neural network."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor, nn
+from torch.nn.utils.parametrizations import spectral_norm as constrain_spectral_norm
+
+from sikagp._typing import Float
+from sikagp.domains import RunningDomain
+from sikagp.layers import SIKALayer
+from sikagp.models.architecture import build_layer, describe_layer
+from sikagp.serialization import Pretrained
+from sikagp.validation import check_choice, check_count
+from sikagp.variational import GaussianMarginals
+
+NORMALISATIONS = ("running", "batch", "none")
+_CONSTRAINED = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
+
+
+class DeepKernel(Pretrained):
+    """Backbone, optional linear embedding, normalisation, SIKA layer.
+
+    Args:
+        backbone: any module that returns features of shape (*batch, num_features).
+        num_features: number of features that the backbone returns.
+        out_features: number of outputs.
+        embedding: number of base GP channels that a linear layer compresses the features to.
+        normalisation: how features are standardised before they reach the grid. ``"running"``
+            uses running statistics, in training too; ``"batch"`` those of the batch in training
+            and running ones in evaluation; ``"none"`` leaves them as they are. No prediction
+            depends on the other rows of its batch.
+        reach: half width of the grid, in standard deviations of a feature.
+        spectral_norm: whether to hold the spectral norm of all linear and convolution layers of
+            backbone and embedding at 1, which keeps distinct inputs from collapsing.
+        layer_options: options of the :class:`SIKALayer`; its lengthscale counts in standard
+            deviations of a feature, and a ``domain`` replaces the one from ``reach``.
+
+    Shape:
+        Whatever the backbone takes, to output marginals (*batch, out_features).
+
+    >>> model = DeepKernel(nn.Sequential(nn.Linear(4, 32), nn.ReLU()), 32, 3, embedding=8)
+    >>> model(torch.randn(5, 4)).mean.shape
+    torch.Size([5, 3])
+    """
+
+    def __init__(
+        self,
+        backbone: nn.Module,
+        num_features: int,
+        out_features: int,
+        *,
+        embedding: int | None = None,
+        normalisation: str = "running",
+        reach: float = 3.0,
+        spectral_norm: bool = False,
+        **layer_options: Any,
+    ) -> None:
+        super().__init__()
+        channels = num_features if embedding is None else embedding
+        layer_options.setdefault("domain", (-reach, reach))
+        layer = SIKALayer(channels, out_features, **layer_options)
+        self._assemble(backbone, num_features, layer, embedding, normalisation, spectral_norm)
+
+    def _assemble(
+        self,
+        backbone: nn.Module,
+        num_features: int,
+        layer: SIKALayer,
+        embedding: int | None,
+        normalisation: str,
+        spectral_norm: bool,
+    ) -> None:
+        self.backbone = backbone
+        self.num_features = check_count("num_features", num_features)
+        self.normalisation = check_choice("normalisation", normalisation, NORMALISATIONS)
+        self.spectral_norm = spectral_norm
+        self.embedding = nn.Linear(num_features, embedding) if embedding else None
+        self.standardise = _standardise(normalisation, layer.in_features)
+        self.layer = layer
+        self._trainable: str | int | tuple[str, ...] = "all"
+        for part in (self.backbone, self.embedding):
+            if spectral_norm and part is not None:
+                _constrain(part)
+
+    @property
+    def out_features(self) -> int:
+        """Number of outputs."""
+        return self.layer.out_features
+
+    def forward(self, *args: Any, **kwargs: Any) -> GaussianMarginals:
+        """Marginals of f at the features of each row; arguments go to the backbone."""
+        return self.layer(self.features(*args, **kwargs))
+
+    def features(self, *args: Any, **kwargs: Any) -> Float[Tensor, "*batch channels"]:
+        """Standardised features, as the SIKA layer sees them."""
+        features = self.backbone(*args, **kwargs)
+        if not isinstance(features, Tensor) or features.shape[-1:] != (self.num_features,):
+            came = tuple(features.shape) if isinstance(features, Tensor) else type(features)
+            raise ValueError(
+                f"the backbone must return a tensor of shape (*batch, {self.num_features}), "
+                f"got {came}"
+            )
+        if self.embedding is not None:
+            features = self.embedding(features)
+        return self.standardise(features)
+
+    def kl_divergence(self) -> Float[Tensor, ""]:
+        """KL(q || prior) of the SIKA layer; the backbone is not Bayesian."""
+        return self.layer.kl_divergence()
+
+    def set_trainable(self, part: str | int | Sequence[str]) -> None:
+        """Choose which part of the backbone is trained; embedding and layer always are.
+
+        ``"all"`` and ``"none"`` speak for themselves, a number n is the last n blocks (children,
+        with sequences and module lists taken apart), and names are submodules such as
+        ``["transformer.layer.5"]``. Frozen modules stay in evaluation mode.
+        """
+        self._trainable = part if isinstance(part, str | int) else tuple(part)
+        chosen = self._trainable_modules()
+        for parameter in self.backbone.parameters():
+            parameter.requires_grad_(False)
+        for module in chosen:
+            module.requires_grad_(True)
+        self.train(self.training)
+
+    def _trainable_modules(self) -> list[nn.Module]:
+        if self._trainable == "all":
+            return [self.backbone]
+        if self._trainable == "none":
+            return []
+        if isinstance(self._trainable, int):
+            blocks = _blocks(self.backbone)
+            if not 0 <= self._trainable <= len(blocks):
+                raise ValueError(
+                    f"the backbone has {len(blocks)} blocks, cannot train {self._trainable}"
+                )
+            return blocks[len(blocks) - self._trainable :]
+        if isinstance(self._trainable, str):
+            raise ValueError(f"expected 'all', 'none', a number or names, got {self._trainable!r}")
+        return [self.backbone.get_submodule(name) for name in self._trainable]
+
+    def train(self, mode: bool = True) -> "DeepKernel":
+        """Switch between training and evaluation mode, where frozen modules always are."""
+        super().train(mode)
+        if mode and self._trainable != "all":
+            self.backbone.eval()
+            for module in self._trainable_modules():
+                module.train()
+        return self
+
+    def get_config(self) -> dict[str, Any]:
+        """Return everything but the backbone as JSON values."""
+        return {
+            "num_features": self.num_features,
+            "layer": describe_layer(self.layer),
+            "embedding": self.embedding.out_features if self.embedding is not None else None,
+            "normalisation": self.normalisation,
+            "spectral_norm": self.spectral_norm,
+        }
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], **modules: nn.Module) -> "DeepKernel":
+        """Build the architecture around a backbone, which must be given."""
+        if set(modules) != {"backbone"}:
+            raise ValueError(
+                f"a {cls.__name__} is loaded around a backbone of the same architecture: pass it "
+                "(and nothing else) as from_pretrained(folder, backbone=...)"
+            )
+        model = cls.__new__(cls)
+        nn.Module.__init__(model)
+        options = {**config, "layer": build_layer(config["layer"])}
+        model._assemble(modules["backbone"], **options)
+        return model
+
+
+class RunningStandardisation(RunningDomain):
+    """Subtract the running mean and divide by the running standard deviation, also in training.
+
+    Shape:
+        Input and output (*batch, num_features).
+    """
+
+    def __init__(self, num_features: int) -> None:
+        super().__init__(num_features, reach=1.0)
+
+    def forward(self, x: Float[Tensor, "*batch features"]) -> Float[Tensor, "*batch features"]:
+        """Map mean +- one standard deviation to +-1."""
+        return 2 * super().forward(x) - 1
+
+
+def _standardise(normalisation: str, num_features: int) -> nn.Module:
+    if normalisation == "running":
+        return RunningStandardisation(num_features)
+    if normalisation == "batch":
+        return nn.BatchNorm1d(num_features, affine=False)
+    return nn.Identity()
+
+
+def _constrain(module: nn.Module) -> None:
+    for part in list(module.modules()):
+        if isinstance(part, _CONSTRAINED) and not nn.utils.parametrize.is_parametrized(part):
+            constrain_spectral_norm(part)
+
+
+def _blocks(module: nn.Module) -> list[nn.Module]:
+    """Children of a module, with sequences and lists of modules taken apart."""
+    blocks: list[nn.Module] = []
+    for child in module.children():
+        nested = isinstance(child, nn.Sequential | nn.ModuleList)
+        blocks += _blocks(child) if nested else [child]
+    return blocks

@@ -1,0 +1,187 @@
+"""Deep GPs: limiting cases, sampling, paths."""
+
+import pytest
+import torch
+from helpers import assert_close, randomize
+
+from sikagp import SIKALayer
+from sikagp.domains import Domain
+from sikagp.models import DeepGP
+
+
+def random_model(sizes=(2, 3, 1), **options) -> DeepGP:
+    model = DeepGP(sizes, **{"level": 3, **options}).double()
+    for layer in model.layers:
+        randomize(layer)
+    return model.eval()
+
+
+def test_one_layer_is_a_sika_layer():
+    model = random_model((2, 3))
+    x = torch.randn(5, 2, dtype=torch.float64)
+    output, expected = model(x), model.layers[0](x)
+    assert len(output) == 1
+    assert_close(output.mean, expected.mean)
+    assert_close(output.variance, expected.variance)
+
+
+def test_without_uncertainty_layers_compose():
+    model = random_model((2, 4, 4, 1), num_samples=3, residual="none")
+    for layer in model.layers:
+        layer.weight_scale = 1e-12
+        layer.bias_scale = 1e-12
+    x = torch.randn(5, 2, dtype=torch.float64)
+    hidden = x
+    for layer, mean in zip(model.layers, [*model.means, None], strict=True):
+        hidden = layer(hidden).mean + (mean(hidden) if mean is not None else 0)
+    assert_close(model(x).mean, hidden, dtype=torch.float32)
+    assert model(x).stddev.max() < 1e-6
+
+
+def test_moments_match_nested_monte_carlo():
+    model = random_model(num_samples=(1, 4000))
+    x = torch.randn(3, 2, dtype=torch.float64)
+    first, last = model.layers
+    hidden = first(x).rsample((4000,)) + model.means[0](x)
+    draws = last(hidden).rsample()
+    output = model(x)
+    torch.testing.assert_close(output.mean, draws.mean(0), atol=0.06, rtol=0)
+    torch.testing.assert_close(output.variance, draws.var(0), atol=0.12, rtol=0.1)
+
+
+def test_training_draws_every_row_by_itself():
+    model = random_model(num_samples=2).train()
+    x = torch.zeros(50, 2, dtype=torch.float64)
+    means = model(x).components.mean
+    assert len(means) == 2
+    assert means.unique().numel() > 90
+
+
+def test_evaluation_repeats_and_ignores_the_other_rows():
+    model = random_model(num_samples=(2, 8))
+    x = torch.randn(6, 2, dtype=torch.float64)
+    output = model(x)
+    assert len(output) == 8
+    assert torch.equal(output.mean, model(x).mean)
+    assert_close(model(x[[4, 1]]).components.mean, output.components.mean[:, [4, 1]])
+    assert_close(
+        model(x.view(2, 3, 2)).components.mean, output.components.mean.unflatten(1, (2, 3))
+    )
+
+
+def test_generators_draw_rows_independently():
+    model = random_model(num_samples=4)
+    x = torch.zeros(2, 2, dtype=torch.float64)
+    one = model(x, generator=torch.Generator().manual_seed(0)).components.mean
+    two = model(x, generator=torch.Generator().manual_seed(0)).components.mean
+    assert torch.equal(one, two)
+    assert not torch.equal(one[:, 0], one[:, 1])
+
+
+def test_number_of_samples_can_be_chosen_at_the_call():
+    model = random_model(num_samples=(2, 5))
+    x = torch.randn(3, 2, dtype=torch.float64)
+    assert [len(model(x)), len(model(x, 7)), len(model.train()(x))] == [5, 7, 2]
+
+
+def test_first_layer_is_evaluated_once_for_all_samples(monkeypatch):
+    model, rows = random_model(num_samples=10), []
+    evaluate = SIKALayer._moments
+    monkeypatch.setattr(
+        SIKALayer, "_moments", lambda self, unit: rows.append(len(unit)) or evaluate(self, unit)
+    )
+    model(torch.randn(4, 2, dtype=torch.float64))
+    assert rows == [4, 40]
+
+
+def test_divergence_is_the_sum_over_layers():
+    model = random_model((2, 3, 3, 1))
+    assert_close(model.kl_divergence(), sum(layer.kl_divergence() for layer in model.layers))
+
+
+def test_paths_are_functions_with_the_model_s_moments():
+    model = random_model(num_samples=(1, 4000), residual="none")
+    x = torch.rand(4, 2, dtype=torch.float64)
+    paths = model.paths(4000)
+    values = paths(x)
+    assert values.shape == (4000, 4, 1)
+    assert torch.equal(values[:, :2], paths(x[:2]))
+    output = model(x)
+    torch.testing.assert_close(values.mean(0), output.mean, atol=0.08, rtol=0)
+    torch.testing.assert_close(values.var(0), output.variance, atol=0.2, rtol=0.12)
+
+
+def test_paths_do_not_follow_later_changes():
+    model = random_model()
+    x = torch.rand(4, 2, dtype=torch.float64)
+    paths = model.paths(3, generator=torch.Generator().manual_seed(0))
+    before = paths(x)
+    with torch.no_grad():
+        for parameter in (*model.parameters(), *model.buffers()):
+            parameter.add_(1)
+    assert torch.equal(paths(x), before)
+
+
+def test_far_from_the_data_the_prior_returns():
+    model = random_model((1, 1), domain=(-1.0, 1.0), bias=False)
+    far = model(torch.tensor([[1e6]], dtype=torch.float64))
+    assert_close(far.mean, torch.zeros(1, 1, dtype=torch.float64))
+    assert_close(far.variance, model.layers[0].variance.detach().view(1, 1))
+
+
+@pytest.mark.parametrize(("mean_function", "learned"), [("fixed", 0), ("learned", 2)])
+def test_mean_functions(mean_function, learned):
+    model = DeepGP((3, 5, 5, 1), level=2, mean_function=mean_function)
+    first, second = model.means
+    assert torch.equal(second.weight.detach(), torch.eye(5))
+    names = [name for name, _ in model.named_parameters() if name.startswith("means")]
+    assert len(names) == learned
+    x = torch.randn(20_000, 3)
+    torch.testing.assert_close(first(x).detach().std(0), torch.ones(5), atol=0.05, rtol=0)
+
+
+def test_no_mean_function():
+    model = random_model(mean_function="none")
+    x = torch.rand(4, 2, dtype=torch.float64)
+    assert len(model.means) == 0
+    hidden = model.layers[0](x)
+    noise = model.get_buffer("noise0").double().unsqueeze(1)
+    expected = model.layers[1](hidden.mean + hidden.stddev * noise).mean
+    assert_close(model(x).components.mean, expected)
+
+
+def test_levels_domains_and_options_reach_their_layers():
+    inputs = Domain(torch.tensor([0.0, 1.0]), torch.tensor([5.0, 9.0]))
+    model = DeepGP(
+        (2, 3, 1),
+        level=(4, 2),
+        domain=inputs,
+        hidden_domain=(-1.5, 1.5),
+        kernel="laplace",
+        residual="none",
+    )
+    assert [layer.level for layer in model.layers] == [4, 2]
+    assert model.layers[0].domain.high.tolist() == [5.0, 9.0]
+    assert float(model.layers[1].domain.width) == 3.0
+    assert {layer.residual for layer in model.layers} == {"none"}
+    assert (model.in_features, model.out_features) == (2, 1)
+
+
+def test_gradients_reach_every_parameter():
+    model = DeepGP((2, 3, 3, 1), level=2, mean_function="learned")
+    model(torch.randn(8, 2)).log_prob(torch.randn(8, 1)).sum().backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
+    assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
+
+
+def test_bad_arguments_are_refused(as_users_run):
+    with pytest.raises(ValueError, match=r"at least input and output, got \(3,\)"):
+        DeepGP((3,))
+    with pytest.raises(ValueError, match="2 layers need as many levels, got 3"):
+        DeepGP((3, 2, 1), level=(1, 2, 3))
+    with pytest.raises(ValueError, match="'fixed', 'learned', 'none', got 'linear'"):
+        DeepGP((3, 1), mean_function="linear")
+    with pytest.raises(ValueError, match="pair"):
+        DeepGP((3, 1), num_samples=(1, 2, 3))
+    with pytest.raises(ValueError, match=r"\(\*batch, 3\)"):
+        DeepGP((3, 2, 1))(torch.zeros(4, 2))
