@@ -75,6 +75,17 @@ def test_interpolation_and_its_gradients(s, shared, dtype):
     assert_all_close(gradients, reference.interpolate_backward(d_mean, d_variance, *inputs))
 
 
+@every_case
+def test_moments_and_their_gradients(s, shared, dtype):
+    tree, weight = random_tree(s, shared, dtype), random_weights(s, dtype)
+    inputs = *random_points(s, dtype), weight, random_weights(s, dtype).abs(), tree
+    assert_all_close(compiled.moments(*inputs), reference.moments(*inputs))
+    d_mean, d_variance = torch.randn(2, 70, SIZES["outputs"], dtype=dtype)
+    *actual, d_tree = compiled.moments_backward(d_mean, d_variance, *inputs)
+    *expected, expected_tree = reference.moments_backward(d_mean, d_variance, *inputs)
+    assert_all_close([*actual, *d_tree], [*expected, *expected_tree])
+
+
 @pytest.mark.parametrize("residual", ["full", "outside", "none"])
 @pytest.mark.parametrize("lengthscale", [1e-3, 0.05, 1.0, 1e3])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

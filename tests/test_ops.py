@@ -151,3 +151,19 @@ def test_opcheck_of_interpolate(s):
     inputs = detached(inputs)
     d_mean, d_variance = torch.randn(2, 5, OUTPUTS, dtype=torch.float64)
     torch.library.opcheck(library.interpolate_backward.default, (d_mean, d_variance, *inputs))
+
+
+@pytest.mark.parametrize("s", [1, 2])
+@by_layout
+def test_opcheck_of_moments(s, shared):
+    library = torch.ops.sikagp
+    weight, *tree = tree_inputs(2, s, shared)
+    scale = weight.detach().abs().requires_grad_()
+    features, nodes = weight.shape[:2]
+    cell = torch.randint(0, nodes - 1, (5, features))
+    near, far = (torch.rand(5, features, s, dtype=torch.float64).requires_grad_() for _ in "pq")
+    inputs = cell, near, far, weight, scale, *tree
+    torch.library.opcheck(library.moments.default, inputs)
+    d_mean, d_variance = torch.randn(2, 5, weight.shape[-1], dtype=torch.float64)
+    inputs = d_mean, d_variance, *detached(inputs)
+    torch.library.opcheck(library.moments_backward.default, inputs)

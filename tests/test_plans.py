@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from oracles import CASES, condition, gram, laplace_covariance
 
-from sikagp import SIKALayer
+from sikagp import SIKALayer, layers
 
 by_name = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 by_residual = pytest.mark.parametrize("residual", ["full", "outside", "none"])
@@ -134,9 +134,9 @@ def test_prior_weights_give_the_prior_covariance(plan):
 
 def test_auto_takes_the_sparse_plan_for_few_rows_and_the_table_for_many(monkeypatch):
     taken = []
-    original = SIKALayer._build_table
+    original = layers.trained_moments
     monkeypatch.setattr(
-        SIKALayer, "_build_table", lambda self: taken.append("table") or original(self)
+        layers, "trained_moments", lambda *inputs: taken.append("table") or original(*inputs)
     )
     layer = random_layer(level=7, plan="auto")
     few, many = torch.rand(2, 2, dtype=torch.float64), torch.rand(500, 2, dtype=torch.float64)

@@ -25,6 +25,7 @@ from sikagp.plans import (
     scaled_features,
     sparse_moments,
     table_moments,
+    trained_moments,
 )
 from sikagp.precision import full_precision
 from sikagp.table import two_point
@@ -202,15 +203,18 @@ class SIKALayer(AdditiveGP):
         """Mean and variance of the additive part at unit coordinates, by the chosen plan."""
         plan = self.plan if self.plan != "auto" else self._cheapest_plan(len(unit))
         scale = self.variance.sqrt()
-        table = self._node_table() if plan == "table" else None
-        prior = self.prior() if table is None else table.prior
-        cell, weights = two_point(unit, prior)
-        if table is not None:
+        if plan == "table" and self._cacheable():
+            table = self._table.get(self._cache_sources(), self._build_table)
+            cell, weights = two_point(unit, table.prior)
             mean, variance = table_moments(cell, weights, scale, table)
         else:
-            moments = sparse_moments if plan == "sparse" else dense_moments
-            active = scaled_features(unit, prior, scale)
-            mean, variance = moments(active, *self.weight_posterior())
+            prior, posterior = self.prior(), self.weight_posterior()
+            cell, weights = two_point(unit, prior)
+            if plan == "table":
+                mean, variance = trained_moments(cell, weights, scale, prior, *posterior)
+            else:
+                moments = sparse_moments if plan == "sparse" else dense_moments
+                mean, variance = moments(scaled_features(unit, prior, scale), *posterior)
         if self.residual != "none":
             variance = variance + open_variance(weights, scale, self.residual)
         return mean, variance
@@ -222,11 +226,6 @@ class SIKALayer(AdditiveGP):
     def _cacheable(self) -> bool:
         needs_grad = torch.is_grad_enabled() and any(p.requires_grad for p in self.parameters())
         return not (self.training or needs_grad or torch.compiler.is_compiling())
-
-    def _node_table(self) -> NodeTable:
-        if not self._cacheable():
-            return self._build_table()
-        return self._table.get(self._cache_sources(), self._build_table)
 
     def _cache_sources(self) -> list[Tensor]:
         bounds = self.domain._buffers

@@ -84,6 +84,21 @@ def table_moments(
     return ops.interpolate(cell, left, right, table.states, table.covariances)
 
 
+def trained_moments(
+    cell: Int[Tensor, "rows features"],
+    weights: TwoPoint,
+    scale: Float[Tensor, " features"],
+    prior: GridPrior,
+    mean: Float[Tensor, "features weights outputs"],
+    deviation: Float[Tensor, "features weights outputs"],
+) -> Moments:
+    """Interpolate between the ends of each cell in tables made for this one use."""
+    shape = prior.grid.num_nodes, prior.kernel.state_size
+    left, right = weights.left * scale.unsqueeze(-1), weights.right * scale.unsqueeze(-1)
+    mean, deviation = mean.unflatten(1, shape), deviation.unflatten(1, shape)
+    return ops.moments(cell, left, right, mean, deviation, prior.tree)
+
+
 def sparse_moments(
     features: SparseFeatures,
     mean: Float[Tensor, "features weights outputs"],

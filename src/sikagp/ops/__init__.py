@@ -1,6 +1,7 @@
 """Differentiable operators of the table plan.
 
-``node_states`` and ``cell_covariances`` turn weights into tables, ``interpolate`` evaluates them.
+``node_states`` and ``cell_covariances`` turn weights into tables, ``interpolate`` evaluates them;
+``moments`` does both at once without keeping the tables, for training.
 ``torch.export`` sees the plain torch operations of the reference backend; everywhere else the
 registered operators run on the backend chosen for the device.
 """
@@ -12,7 +13,7 @@ from sikagp._typing import Float, Int
 from sikagp.ops import operators, reference
 from sikagp.tree import BridgeTree
 
-__all__ = ["cell_covariances", "interpolate", "node_states"]
+__all__ = ["cell_covariances", "interpolate", "moments", "node_states"]
 
 
 def node_states(
@@ -44,3 +45,17 @@ def interpolate(
     if torch.compiler.is_exporting():
         return reference.interpolate(cell, left, right, states, covariances)
     return operators.interpolate(cell, left, right, states, covariances)
+
+
+def moments(
+    cell: Int[Tensor, "rows features"],
+    near: Float[Tensor, "rows features s"],
+    far: Float[Tensor, "rows features s"],
+    weight: Float[Tensor, "features nodes s outputs"],
+    scale: Float[Tensor, "features nodes s outputs"],
+    tree: BridgeTree,
+) -> tuple[Float[Tensor, "rows outputs"], Float[Tensor, "rows outputs"]]:
+    """Mean and variance of f from weights and scales, through tables that are not kept."""
+    if torch.compiler.is_exporting():
+        return reference.moments(cell, near, far, weight, scale, tree)
+    return operators.moments(cell, near, far, weight, scale, *tree)

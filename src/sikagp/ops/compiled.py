@@ -15,6 +15,8 @@ from torch import Tensor
 from sikagp._typing import Float, Int
 from sikagp.ops.loops.covariances import covariances_backward, covariances_forward
 from sikagp.ops.loops.interpolation import interpolation_backward, interpolation_forward
+from sikagp.ops.loops.moments import moments_backward as moments_backward_loop
+from sikagp.ops.loops.moments import moments_forward
 from sikagp.ops.loops.prediction import SINH_SERIES, predict
 from sikagp.ops.loops.states import states_backward, states_forward
 from sikagp.ops.loops.tools import Loop
@@ -23,6 +25,7 @@ from sikagp.tree import BridgeTree
 
 _log = logging.getLogger("sikagp")
 _SECONDS_BEFORE_NOTICE = 2.0
+_GROUPS = 16  # of features, whose sums are added in a fixed order
 _compiled: set[tuple[Loop, int, Any]] = set()
 
 
@@ -145,6 +148,47 @@ def interpolate_backward(
     operations = left.numel() * (8 + 12 * s) * outputs + 3 * states.numel()
     _run(interpolation_backward, features, operations, s, *inputs, *gradients)
     return gradients[0], gradients[1], gradients[2], gradients[3]
+
+
+def moments(
+    cell: Int[Tensor, "rows features"],
+    near: Float[Tensor, "rows features s"],
+    far: Float[Tensor, "rows features s"],
+    weight: Float[Tensor, "features nodes s outputs"],
+    scale: Float[Tensor, "features nodes s outputs"],
+    tree: BridgeTree,
+) -> tuple[Float[Tensor, "rows outputs"], Float[Tensor, "rows outputs"]]:
+    """Mean and variance of f from weights, through tables that are made and used in the cache."""
+    inputs = [t.contiguous() for t in (cell, near, far, weight, scale)]
+    features, _, s, outputs = weight.shape
+    groups = min(features, _GROUPS)
+    mean, variance = weight.new_empty(2, groups, len(cell), outputs).unbind()
+    operations = 12 * s * weight.numel() + near.numel() * (2 + 6 * s) * outputs
+    _run(moments_forward, groups, operations, s, *inputs, *_rows(tree), mean, variance)
+    return mean.sum(0), variance.sum(0)
+
+
+def moments_backward(
+    d_mean: Float[Tensor, "rows outputs"],
+    d_variance: Float[Tensor, "rows outputs"],
+    cell: Int[Tensor, "rows features"],
+    near: Float[Tensor, "rows features s"],
+    far: Float[Tensor, "rows features s"],
+    weight: Float[Tensor, "features nodes s outputs"],
+    scale: Float[Tensor, "features nodes s outputs"],
+    tree: BridgeTree,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, BridgeTree]:
+    """Gradients of the two-point weights, the weights, the scales and the tree."""
+    inputs = [t.contiguous() for t in (d_mean, d_variance, cell, near, far, weight, scale)]
+    features, _, s, outputs = weight.shape
+    gradients = [torch.empty_like(t) for t in inputs[3:]]
+    d_tree = [torch.zeros_like(t) for t in _rows(tree)]
+    operations = 40 * s * weight.numel() + near.numel() * (8 + 12 * s) * outputs
+    loop, rows = moments_backward_loop, _rows(tree)
+    _run(loop, features, operations, s, *inputs, *rows, *gradients, *d_tree)
+    d_near, d_far, d_weight, d_scale = gradients
+    whole = BridgeTree(*(g.view_as(t) for g, t in zip(d_tree, tree, strict=True)))
+    return d_near, d_far, d_weight, d_scale, whole
 
 
 class Predictor:

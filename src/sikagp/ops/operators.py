@@ -14,6 +14,7 @@ from sikagp.tree import BridgeTree
 
 _TREE = "Tensor boundary, Tensor left, Tensor right, Tensor factor"
 _D_TREE = "Tensor, Tensor, Tensor, Tensor"
+_TRAINED = "Tensor cell, Tensor near, Tensor far, Tensor weight, Tensor scale"
 _POINT = "Tensor cell, Tensor left, Tensor right, Tensor states, Tensor covariances"
 
 
@@ -82,6 +83,29 @@ def interpolate_backward(
     return backend_for(d_mean).interpolate_backward(d_mean, d_variance, cell, *point)
 
 
+@_define("moments", f"({_TRAINED}, {_TREE}) -> (Tensor, Tensor)")
+def moments(
+    cell: Tensor, near: Tensor, far: Tensor, weight: Tensor, scale: Tensor, *tree: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Mean and variance from weights and scales, through tables that are not kept."""
+    return backend_for(weight).moments(cell, near, far, weight, scale, BridgeTree(*tree))
+
+
+@_define(
+    "moments_backward",
+    f"(Tensor d_mean, Tensor d_variance, {_TRAINED}, {_TREE})"
+    f" -> (Tensor, Tensor, Tensor, Tensor, {_D_TREE})",
+)
+def moments_backward(
+    d_mean: Tensor, d_variance: Tensor, cell: Tensor, *inputs: Tensor
+) -> tuple[Tensor, ...]:
+    """Gradients of the two-point weights, the weights, the scales and the tree."""
+    trained, tree = inputs[:4], BridgeTree(*inputs[4:])
+    backend = backend_for(d_mean)
+    *gradients, d_tree = backend.moments_backward(d_mean, d_variance, cell, *trained, tree)
+    return *gradients, *d_tree
+
+
 @node_states.register_fake
 def _(weight: Tensor, *tree: Tensor) -> Tensor:
     return _empty_like(weight)[0]
@@ -116,6 +140,17 @@ def _(d_mean: Tensor, d_variance: Tensor, cell: Tensor, *point: Tensor) -> tuple
     return _empty_like(*point)
 
 
+@moments.register_fake
+def _(cell: Tensor, near: Tensor, far: Tensor, weight: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
+    shape = cell.shape[0], weight.shape[-1]
+    return weight.new_empty(shape), weight.new_empty(shape)
+
+
+@moments_backward.register_fake
+def _(d_mean: Tensor, d_variance: Tensor, cell: Tensor, *inputs: Tensor) -> tuple[Tensor, ...]:
+    return _empty_like(*inputs)
+
+
 def _save_all(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
     ctx.save_for_backward(output, *inputs)
 
@@ -128,8 +163,12 @@ def _covariances_gradient(ctx: Any, d_table: Tensor) -> tuple[Tensor, ...]:
     return cell_covariances_backward(d_table, *ctx.saved_tensors)
 
 
-def _save_point(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, Tensor]) -> None:
+def _save_inputs(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, Tensor]) -> None:
     ctx.save_for_backward(*inputs)
+
+
+def _moments_gradient(ctx: Any, d_mean: Tensor, d_variance: Tensor) -> tuple[Tensor | None, ...]:
+    return None, *moments_backward(d_mean, d_variance, *ctx.saved_tensors)
 
 
 def _point_gradient(ctx: Any, d_mean: Tensor, d_variance: Tensor) -> tuple[Tensor | None, ...]:
@@ -138,4 +177,5 @@ def _point_gradient(ctx: Any, d_mean: Tensor, d_variance: Tensor) -> tuple[Tenso
 
 node_states.register_autograd(_states_gradient, setup_context=_save_all)
 cell_covariances.register_autograd(_covariances_gradient, setup_context=_save_all)
-interpolate.register_autograd(_point_gradient, setup_context=_save_point)
+interpolate.register_autograd(_point_gradient, setup_context=_save_inputs)
+moments.register_autograd(_moments_gradient, setup_context=_save_inputs)

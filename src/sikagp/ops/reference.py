@@ -23,6 +23,8 @@ __all__ = [
     "cell_covariances_backward",
     "interpolate",
     "interpolate_backward",
+    "moments",
+    "moments_backward",
     "node_states",
     "node_states_backward",
 ]
@@ -162,3 +164,35 @@ def interpolate_backward(
     d_cross = 2 * torch.einsum(outer, d_variance, left, right)
     d_covariances[:, :, 1].index_put_((place, cell), d_cross, accumulate=True)
     return d_left, d_right, d_states, d_covariances
+
+
+def moments(
+    cell: Int[Tensor, "rows features"],
+    near: Float[Tensor, "rows features s"],
+    far: Float[Tensor, "rows features s"],
+    weight: Float[Tensor, "features nodes s outputs"],
+    scale: Float[Tensor, "features nodes s outputs"],
+    tree: BridgeTree,
+) -> tuple[Float[Tensor, "rows outputs"], Float[Tensor, "rows outputs"]]:
+    """Mean and variance of f from weights, through tables that are not kept."""
+    return interpolate(cell, near, far, node_states(weight, tree), cell_covariances(scale, tree))
+
+
+def moments_backward(
+    d_mean: Float[Tensor, "rows outputs"],
+    d_variance: Float[Tensor, "rows outputs"],
+    cell: Int[Tensor, "rows features"],
+    near: Float[Tensor, "rows features s"],
+    far: Float[Tensor, "rows features s"],
+    weight: Float[Tensor, "features nodes s outputs"],
+    scale: Float[Tensor, "features nodes s outputs"],
+    tree: BridgeTree,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, BridgeTree]:
+    """Gradients of the two-point weights, the weights, the scales and the tree."""
+    states, table = node_states(weight, tree), cell_covariances(scale, tree)
+    inputs = cell, near, far, states, table
+    d_near, d_far, d_states, d_table = interpolate_backward(d_mean, d_variance, *inputs)
+    d_weight, first = node_states_backward(d_states, states, weight, tree)
+    d_scale, second = cell_covariances_backward(d_table, table, scale, tree)
+    d_tree = BridgeTree(*(a + b for a, b in zip(first, second, strict=True)))
+    return d_near, d_far, d_weight, d_scale, d_tree

@@ -1,0 +1,90 @@
+"""The command line, run in this process."""
+
+import builtins
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import sikagp
+from sikagp import cli
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
+
+def run(*arguments: str):
+    return CliRunner().invoke(cli.build_app(), list(arguments))
+
+
+def test_help_names_the_commands() -> None:
+    done = run("--help")
+    assert done.exit_code == 0
+    assert "bench" in done.output
+    assert "info" in done.output
+
+
+def test_info_as_json() -> None:
+    done = run("info", "--json")
+    assert done.exit_code == 0
+    found = json.loads(done.stdout)
+    assert found["sikagp"] == sikagp.__version__
+    assert found["torch"] == torch.__version__
+    assert found["backend"] == "compiled"
+    assert found["threads"] == torch.get_num_threads()
+    assert found["devices"][0] == "cpu"
+
+
+def test_info_as_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SIKAGP_BACKEND", "reference")
+    lines = run("info").stdout.splitlines()
+    assert any(line.split() == ["backend", "reference"] for line in lines)
+    assert any(
+        line.split()[:2] == ["devices", "cpu" + ("," if "," in line else "")] for line in lines
+    )
+
+
+def test_bench_hands_its_arguments_on() -> None:
+    done = run("bench", "--list", "latency", "memory")
+    assert done.exit_code == 0
+    assert [line.split()[0] for line in done.stdout.splitlines()] == ["latency", "memory"]
+
+
+def test_bench_prefers_the_current_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "benchmarks").mkdir()
+    (tmp_path / "benchmarks" / "harness.py").touch()
+    monkeypatch.chdir(tmp_path)
+    assert cli.find_benchmarks() == tmp_path
+
+
+def test_bench_without_a_clone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(cli, "__file__", str(tmp_path / "a" / "b" / "cli.py"))
+    done = run("bench", "--quick")
+    assert done.exit_code == 1
+    assert "clone" in done.stderr
+
+
+def test_main_without_typer(monkeypatch: pytest.MonkeyPatch) -> None:
+    load = builtins.__import__
+
+    def without_typer(name: str, *args, **kwargs):
+        if name == "typer":
+            raise ImportError(name)
+        return load(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", without_typer)
+    with pytest.raises(SystemExit, match=r"pip install 'sikagp\[experiments\]'"):
+        cli.main()
+
+
+def test_main_runs_the_app(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["sikagp", "info", "--json"])
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    assert stop.value.code == 0
+    assert json.loads(capsys.readouterr().out)["sikagp"] == sikagp.__version__
