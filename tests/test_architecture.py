@@ -21,14 +21,14 @@ LAYERS = [
     ("variational", "domains"),
     ("plans", "draws", "additive"),
     ("layers",),
-    ("mixtures", "serialization", "integrations", "metrics"),
+    ("mixtures", "serialization", "integrations", "metrics", "plots"),
     ("likelihoods",),
     ("predictions",),
     ("models",),
     ("objectives",),
     ("training",),
     ("estimators",),
-    ("plots", "experiments", "cli", "__main__"),
+    ("experiments", "cli", "__main__"),
 ]
 PLACE = {name: place for place, names in enumerate(LAYERS) for name in names}
 
