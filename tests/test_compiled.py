@@ -4,9 +4,11 @@ import pytest
 import torch
 from helpers import assert_close
 
-from sikagp import SIKALayer
+from sikagp import Laplace, SIKALayer
+from sikagp.grid import DyadicGrid
 from sikagp.ops import compiled, reference
-from sikagp.tree import BridgeTree
+from sikagp.table import two_point
+from sikagp.tree import BridgeTree, grid_prior
 
 SIZES = {"features": 3, "level": 3, "outputs": 5}
 NUM_NODES = 2 ** SIZES["level"] + 1
@@ -110,3 +112,27 @@ def test_prediction_without_bias():
     expected = layer(x).mean
     with torch.no_grad():
         assert_close(layer.eval()(x).mean, expected)
+
+
+@pytest.mark.parametrize("rate", [1e-3, 0.3, 5.0, 1e3])
+def test_compiled_points_are_those_of_the_kernel(rate):
+    rates = torch.tensor([rate, 2 * rate], dtype=torch.float64, requires_grad=True)
+    unit = (torch.rand(60, 2, dtype=torch.float64) * 1.4 - 0.2).requires_grad_()
+    grid = DyadicGrid(4)
+    prior = grid_prior(Laplace(), grid, rates)
+    weights = torch.ops.sikagp.laplace_points(unit, rates, grid.num_cells)
+    _, expected = two_point(unit, prior)
+    assert_all_close(weights, expected)
+    pattern = [torch.randn_like(w) for w in weights]
+    for parts in (weights, expected):
+        total = sum((p * w).sum() for p, w in zip(pattern, parts, strict=True))
+        gradients = torch.autograd.grad(total, (unit, rates), retain_graph=True)
+        if parts is weights:
+            actual = gradients
+    assert_all_close(actual, gradients)
+
+
+def test_opcheck_of_the_points():
+    unit = (torch.rand(5, 2, dtype=torch.float64) * 1.4 - 0.2).requires_grad_()
+    rate = torch.tensor([0.5, 3.0], dtype=torch.float64, requires_grad=True)
+    torch.library.opcheck(torch.ops.sikagp.laplace_points.default, (unit, rate, 8))

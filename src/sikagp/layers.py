@@ -21,6 +21,7 @@ from sikagp.plans import (
     build_table,
     dense_moments,
     has_predictor,
+    locate,
     open_variance,
     scaled_features,
     sparse_moments,
@@ -28,7 +29,6 @@ from sikagp.plans import (
     trained_moments,
 )
 from sikagp.precision import full_precision
-from sikagp.table import two_point
 from sikagp.validation import check_choice, check_count, check_finite_rows, check_input
 from sikagp.variational import GaussianMarginals
 
@@ -205,11 +205,11 @@ class SIKALayer(AdditiveGP):
         scale = self.variance.sqrt()
         if plan == "table" and self._cacheable():
             table = self._table.get(self._cache_sources(), self._build_table)
-            cell, weights = two_point(unit, table.prior)
+            cell, weights = locate(unit, table.prior)
             mean, variance = table_moments(cell, weights, scale, table)
         else:
             prior, posterior = self.prior(), self.weight_posterior()
-            cell, weights = two_point(unit, prior)
+            cell, weights = locate(unit, prior)
             if plan == "table":
                 mean, variance = trained_moments(cell, weights, scale, prior, *posterior)
             else:

@@ -20,6 +20,7 @@ from sikagp.basis import SparseFeatures, active_sum, dense_features, sparse_feat
 from sikagp.grid import DyadicGrid
 from sikagp.kernels import MarkovKernel, TwoPoint
 from sikagp.ops.backends import compiled_for
+from sikagp.table import two_point
 from sikagp.tree import GridPrior
 
 # How much of the residual between nodes and beyond the grid each mode adds.
@@ -71,6 +72,17 @@ def build_predictor(
 def has_predictor(kernel: MarkovKernel, grid: DyadicGrid, tensor: Tensor) -> bool:
     """Whether compiled prediction exists for a kernel, a grid, and a tensor's type and device."""
     return kernel.predictable and grid.uniform and compiled_for(tensor) is not None
+
+
+def locate(
+    unit: Float[Tensor, "rows features"], prior: GridPrior
+) -> tuple[Int[Tensor, "rows features"], TwoPoint]:
+    """Cells and two-point weights, compiled where the kernel's formulas are."""
+    kernel, grid, rate, _ = prior
+    if torch.compiler.is_compiling() or not has_predictor(kernel, grid, unit):
+        return two_point(unit, prior)  # which a compiler can fuse
+    cell = grid.locate(unit.detach().clamp(0, 1))
+    return cell, TwoPoint(*ops.operators.laplace_points(unit, rate, grid.num_cells))
 
 
 def table_moments(

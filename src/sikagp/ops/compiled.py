@@ -17,6 +17,7 @@ from sikagp.ops.loops.covariances import covariances_backward, covariances_forwa
 from sikagp.ops.loops.interpolation import interpolation_backward, interpolation_forward
 from sikagp.ops.loops.moments import moments_backward as moments_backward_loop
 from sikagp.ops.loops.moments import moments_forward
+from sikagp.ops.loops.points import points_backward, points_forward
 from sikagp.ops.loops.prediction import SINH_SERIES, predict
 from sikagp.ops.loops.states import states_backward, states_forward
 from sikagp.ops.loops.tools import Loop
@@ -25,7 +26,6 @@ from sikagp.tree import BridgeTree
 
 _log = logging.getLogger("sikagp")
 _SECONDS_BEFORE_NOTICE = 2.0
-_GROUPS = 16  # of features, whose sums are added in a fixed order
 _compiled: set[tuple[Loop, int, Any]] = set()
 
 
@@ -161,7 +161,8 @@ def moments(
     """Mean and variance of f from weights, through tables that are made and used in the cache."""
     inputs = [t.contiguous() for t in (cell, near, far, weight, scale)]
     features, _, s, outputs = weight.shape
-    groups = min(features, _GROUPS)
+    # Sums of groups are added in a fixed order; their number depends on the sizes alone.
+    groups = min(features, max(4, min(16, 2**17 // max(1, len(cell) * outputs))))
     mean, variance = weight.new_empty(2, groups, len(cell), outputs).unbind()
     operations = 12 * s * weight.numel() + near.numel() * (2 + 6 * s) * outputs
     _run(moments_forward, groups, operations, s, *inputs, *_rows(tree), mean, variance)
@@ -189,6 +190,37 @@ def moments_backward(
     d_near, d_far, d_weight, d_scale = gradients
     whole = BridgeTree(*(g.view_as(t) for g, t in zip(d_tree, tree, strict=True)))
     return d_near, d_far, d_weight, d_scale, whole
+
+
+def laplace_points(
+    unit: Float[Tensor, "rows features"], rate: Float[Tensor, " features"], cells: int
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Weights (rows, features, 1) and residuals of the Laplace kernel on a uniform grid."""
+    unit, rate = unit.contiguous(), rate.contiguous()
+    left, right = unit.new_empty(*unit.shape, 1), unit.new_empty(*unit.shape, 1)
+    inside, outside = torch.empty_like(unit), torch.empty_like(unit)
+    series, number = torch.tensor(SINH_SERIES, dtype=unit.dtype), torch.tensor([cells])
+    tensors = unit, rate, number, series, left, right, inside, outside
+    arrays = [t.detach().numpy() for t in tensors]
+    _run_compiled(points_forward, len(unit), 30 * unit.numel(), SINH_SERIES, *arrays)
+    return left, right, inside, outside
+
+
+def laplace_points_backward(
+    d_left: Float[Tensor, "rows features 1"],
+    d_right: Float[Tensor, "rows features 1"],
+    d_inside: Float[Tensor, "rows features"],
+    d_outside: Float[Tensor, "rows features"],
+    unit: Float[Tensor, "rows features"],
+    rate: Float[Tensor, " features"],
+    cells: int,
+) -> tuple[Float[Tensor, "rows features"], Float[Tensor, " features"]]:
+    """Gradients of unit coordinates and rates."""
+    inputs = [t.contiguous() for t in (d_left, d_right, d_inside, d_outside, unit, rate)]
+    d_unit, d_rate = torch.empty_like(inputs[4]), torch.empty_like(inputs[5])
+    arrays = [t.detach().numpy() for t in (*inputs, torch.tensor([cells]), d_unit, d_rate)]
+    _run_compiled(points_backward, unit.shape[1], 60 * unit.numel(), SINH_SERIES, *arrays)
+    return d_unit, d_rate
 
 
 class Predictor:

@@ -106,6 +106,34 @@ def moments_backward(
     return *gradients, *d_tree
 
 
+@_define(
+    "laplace_points",
+    "(Tensor unit, Tensor rate, int cells) -> (Tensor, Tensor, Tensor, Tensor)",
+)
+def laplace_points(unit: Tensor, rate: Tensor, cells: int) -> tuple[Tensor, ...]:
+    """Two-point weights and residuals of the Laplace kernel; compiled backend only."""
+    return backend_for(unit).laplace_points(unit, rate, cells)
+
+
+@_define(
+    "laplace_points_backward",
+    "(Tensor d_left, Tensor d_right, Tensor d_inside, Tensor d_outside,"
+    " Tensor unit, Tensor rate, int cells) -> (Tensor, Tensor)",
+)
+def laplace_points_backward(
+    d_left: Tensor,
+    d_right: Tensor,
+    d_inside: Tensor,
+    d_outside: Tensor,
+    unit: Tensor,
+    rate: Tensor,
+    cells: int,
+) -> tuple[Tensor, Tensor]:
+    """Gradients of unit coordinates and rates."""
+    gradients = d_left, d_right, d_inside, d_outside
+    return backend_for(unit).laplace_points_backward(*gradients, unit, rate, cells)
+
+
 @node_states.register_fake
 def _(weight: Tensor, *tree: Tensor) -> Tensor:
     return _empty_like(weight)[0]
@@ -151,6 +179,26 @@ def _(d_mean: Tensor, d_variance: Tensor, cell: Tensor, *inputs: Tensor) -> tupl
     return _empty_like(*inputs)
 
 
+@laplace_points.register_fake
+def _(unit: Tensor, rate: Tensor, cells: int) -> tuple[Tensor, ...]:
+    weight = unit.new_empty(*unit.shape, 1)
+    inside, outside = unit.new_empty(unit.shape), unit.new_empty(unit.shape)
+    return weight, torch.empty_like(weight), inside, outside
+
+
+@laplace_points_backward.register_fake
+def _(
+    d_left: Tensor,
+    d_right: Tensor,
+    d_inside: Tensor,
+    d_outside: Tensor,
+    unit: Tensor,
+    rate: Tensor,
+    cells: int,
+) -> tuple[Tensor, ...]:
+    return _empty_like(unit, rate)
+
+
 def _save_all(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
     ctx.save_for_backward(output, *inputs)
 
@@ -179,3 +227,15 @@ node_states.register_autograd(_states_gradient, setup_context=_save_all)
 cell_covariances.register_autograd(_covariances_gradient, setup_context=_save_all)
 interpolate.register_autograd(_point_gradient, setup_context=_save_inputs)
 moments.register_autograd(_moments_gradient, setup_context=_save_inputs)
+
+
+def _save_coordinates(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    *tensors, ctx.cells = inputs
+    ctx.save_for_backward(*tensors)
+
+
+def _coordinates_gradient(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+    return *laplace_points_backward(*gradients, *ctx.saved_tensors, ctx.cells), None
+
+
+laplace_points.register_autograd(_coordinates_gradient, setup_context=_save_coordinates)

@@ -28,7 +28,7 @@ def _sinh(y, series):
 
 
 @compile_loop
-def _between(u, v, series):
+def between(u, v, series):
     """Laplace: weights of the two ends and residual, at scaled distances u and v from them."""
     if u + v <= SMALL_ANGLE:
         after, before, whole = _sinh(v, series), _sinh(u, series), _sinh(u + v, series)
@@ -39,7 +39,7 @@ def _between(u, v, series):
 
 
 @compile_loop
-def _beyond(t):
+def beyond(t):
     """Laplace: gain of the nearer end and residual, at scaled distance t beyond the grid."""
     return np.exp(-t), -np.expm1(-t - t)
 
@@ -57,7 +57,7 @@ def _weigh(x, first, end, d, state, features, shares, series, cells, t, left, ri
         position = cells * (zero if unit < zero else (one if unit > one else unit))
         c = min(max(np.int64(position), 0), np.int64(cells) - 1)
         share = position - x.dtype.type(c)
-        weights = _between(rate * (share / cells), rate * ((one - share) / cells), series)
+        weights = between(rate * (share / cells), rate * ((one - share) / cells), series)
         cell[t, n] = c
         for i in range(s):
             left[t, n, i] = weights[i]
@@ -67,7 +67,7 @@ def _weigh(x, first, end, d, state, features, shares, series, cells, t, left, ri
         for b in range(first, end):
             unit, n = (x[b, d] - low) / width, b - first
             if unit < zero or unit > one:
-                gains = _beyond(rate * (-unit if unit < zero else unit - one))
+                gains = beyond(rate * (-unit if unit < zero else unit - one))
                 for i in range(s):
                     left[t, n, i] = gains[i] if unit < zero else zero
                     right[t, n, i] = gains[i] if unit > one else zero
