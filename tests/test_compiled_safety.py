@@ -84,7 +84,7 @@ def gradients_of(layer, x):
     return [q.mean, q.variance, *(p.grad.clone() for p in layer.parameters())]
 
 
-def test_threads_change_no_bit(two_threads):
+def test_threads_change_no_bit(either_pool):
     layer, x = SIKALayer(5, 3, level=4, plan="table"), torch.rand(201, 5)
     shared = gradients_of(layer, x)
     torch.set_num_threads(1)
@@ -92,13 +92,28 @@ def test_threads_change_no_bit(two_threads):
         assert torch.equal(a, b)
 
 
-def test_one_torch_thread_means_no_pool(monkeypatch):
+def test_one_torch_thread_means_no_other_threads(monkeypatch):
     monkeypatch.setattr(threads, "_WORTH_A_THREAD", 1)
-    monkeypatch.setattr(threads, "_get_pool", lambda size: pytest.fail("a thread was started"))
+    for name in ("_on_torch_threads", "_on_own_threads"):
+        monkeypatch.setattr(threads, name, lambda *_: pytest.fail("the work was shared"))
     gradients_of(SIKALayer(5, 3, level=4, plan="table"), torch.rand(20, 5))
 
 
-def test_an_error_in_a_thread_reaches_the_caller(two_threads):
+@pytest.fixture(params=["torch's threads", "own threads"])
+def either_pool(request, two_threads, monkeypatch):
+    if request.param == "own threads":
+        monkeypatch.setattr(threads, "_gnu_openmp", lambda: None)
+    elif threads._gnu_openmp() is None:
+        pytest.skip("torch does not run on GNU OpenMP here")
+
+
+def test_every_part_runs_once(either_pool):
+    done = []
+    threads.share(lambda start, stop: done.extend(range(start, stop)), 101, 10**6)
+    assert sorted(done) == list(range(101))
+
+
+def test_an_error_in_a_thread_reaches_the_caller(either_pool):
     def loop(start, stop):
         if start > 0:
             raise ArithmeticError("second half")
@@ -107,7 +122,7 @@ def test_an_error_in_a_thread_reaches_the_caller(two_threads):
         threads.share(loop, 10, 10**6)
 
 
-def test_several_callers_at_once(two_threads):
+def test_several_callers_at_once(either_pool):
     layer, x = SIKALayer(5, 3, level=4).eval(), torch.rand(300, 5)
     with torch.no_grad():
         expected = layer(x).mean
@@ -128,8 +143,7 @@ def predict_in_child(layer, x, queue):
 def test_prediction_after_fork(two_threads):
     layer, x = SIKALayer(5, 3, level=4).eval(), torch.rand(30, 5)
     with torch.no_grad():
-        expected = layer(x).mean  # the parent's pool is running by now
-    assert threads._pool is not None
+        expected = layer(x).mean  # the parent's threads are running by now
     context = multiprocessing.get_context("fork")
     queue = context.SimpleQueue()
     child = context.Process(target=predict_in_child, args=(layer, x, queue))

@@ -59,14 +59,15 @@ def grid_prior(
     """Grow the tree of a kernel on a grid, in float64, and cast it to the type of ``rate``."""
     # Apple's GPU has no float64.
     exact = rate.to(torch.float32 if rate.device.type == "mps" else torch.float64)
-    middle = dyadic_order(grid.level)[2:]
     if kernel.stationary and grid.uniform:
-        middle = middle[2 ** torch.arange(grid.level) - 1]
-    middle = middle.to(rate.device).expand(len(rate), -1)
-    half = middle & -middle  # the lowest set bit is the distance to both neighbours
-    left, right = middle - half, middle + half
-    a, b, c = (grid.position(node, exact.dtype) for node in (left, middle, right))
-    bridge = kernel.bridge(a, b, c, exact.unsqueeze(-1))
+        half = 0.5 ** torch.arange(1, grid.level + 1, dtype=exact.dtype, device=exact.device)
+        bridge = kernel.midpoint(half.expand(len(rate), -1), exact.unsqueeze(-1))
+    else:
+        middle = dyadic_order(grid.level)[2:].to(rate.device).expand(len(rate), -1)
+        half = middle & -middle  # the lowest set bit is the distance to both neighbours
+        nodes = middle - half, middle, middle + half
+        a, b, c = (grid.position(node, exact.dtype) for node in nodes)
+        bridge = kernel.bridge(a, b, c, exact.unsqueeze(-1))
     parts = (kernel.boundary(exact), *bridge)
     tree = BridgeTree(*(part.to(rate.dtype).contiguous() for part in parts))
     return GridPrior(kernel, grid, rate, tree)

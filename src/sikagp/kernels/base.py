@@ -74,6 +74,10 @@ class MarkovKernel(ABC):
     def bridge(self, a: Tensor, b: Tensor, c: Tensor, rate: Tensor) -> Bridge:
         """Gains and innovation of the state at b given those at a and c."""
 
+    def midpoint(self, half: Tensor, rate: Tensor) -> Bridge:
+        """Gains and innovation halfway between two points, for a stationary kernel."""
+        return self.bridge(torch.zeros_like(half), half, 2 * half, rate)
+
     @abstractmethod
     def interpolate(self, a: Tensor, x: Tensor, c: Tensor, rate: Tensor) -> Interpolation:
         """Weights of f(x) on the states at a and c: the first rows of the bridge at x."""

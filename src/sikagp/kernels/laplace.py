@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from sikagp._typing import Float
-from sikagp.kernels.base import Extrapolation, Interpolation, ScalarMarkovKernel
+from sikagp.kernels.base import Bridge, Extrapolation, Interpolation, ScalarMarkovKernel
 
 
 class Laplace(ScalarMarkovKernel):
@@ -28,6 +28,13 @@ class Laplace(ScalarMarkovKernel):
         c1 = ((1 + torch.exp(-rate)) / 2).sqrt()
         c2 = (-torch.expm1(-rate) / 2).sqrt()
         return torch.stack([c1, c2, c1, -c2], dim=-1).unflatten(-1, (2, 2))
+
+    def midpoint(self, half: Tensor, rate: Tensor) -> Bridge:
+        """Gains ``1 / (2 cosh(theta h))`` and factor ``sqrt(tanh(theta h))``."""
+        t = rate * half
+        decay = torch.exp(-t)
+        gain = (decay / (1 + decay * decay))[..., None, None]
+        return Bridge(gain, gain, torch.tanh(t).sqrt()[..., None, None])
 
     def interpolate(self, a: Tensor, x: Tensor, c: Tensor, rate: Tensor) -> Interpolation:
         """Weights ``sinh(theta (c-x)) / sinh(theta (c-a))`` and its mirror image."""

@@ -1,13 +1,18 @@
-"""Sharing a compiled loop between threads.
+"""Sharing a compiled loop between threads: as many as ``torch.get_num_threads()`` says.
 
-Loops release the interpreter's lock, so ordinary threads run them in parallel: as many as
-``torch.get_num_threads()`` says, one of them the caller's own. The pool holds no locks or state of
-an OpenMP runtime, belongs to one process, and is made anew after a fork.
+Loops release the interpreter's lock. Where torch runs on GNU OpenMP, they run on torch's own
+threads: those wait in a busy loop for a while after each of torch's operations, and a second pool
+would have to fight them for the cores. Elsewhere, and in a process that was forked, ordinary
+threads do the work.
 """
 
+import ctypes
+import itertools
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,6 +20,8 @@ import torch
 # Handing work to a thread costs tens of microseconds; below this many operations it does not pay.
 _WORTH_A_THREAD = 200_000
 
+_Body = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+_home = os.getpid()
 _pool: ThreadPoolExecutor | None = None
 _pool_size = 0
 
@@ -35,15 +42,60 @@ def _get_pool(size: int) -> ThreadPoolExecutor:
     return _pool
 
 
-def share(loop: Callable[..., Any], count: int, operations: int, *arrays: Any) -> None:
-    """Run ``loop(start, stop, *arrays)`` over ``range(count)``, split evenly if it is worth it."""
+@cache
+def _gnu_openmp() -> ctypes.CDLL | None:
+    """Return the OpenMP library that torch has loaded, if it is GNU's."""
+    for path in (Path(torch.__file__).parent / "lib").glob("libgomp*"):
+        try:
+            library = ctypes.CDLL(str(path))
+            library.GOMP_parallel.argtypes = [_Body, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint]
+            library.GOMP_parallel.restype = None
+        except (OSError, AttributeError):
+            continue
+        return library
+    return None
+
+
+def share(loop: Callable[..., Any], count: int, operations: int, *arguments: Any) -> None:
+    """Run ``loop(start, stop, *arguments)`` over ``range(count)``, split if it is worth it."""
     threads = min(torch.get_num_threads(), count, 1 + operations // _WORTH_A_THREAD)
     if threads <= 1:
-        loop(0, count, *arrays)
+        loop(0, count, *arguments)
         return
     bounds = [count * i // threads for i in range(threads + 1)]
-    pool = _get_pool(threads - 1)
-    others = [pool.submit(loop, bounds[i], bounds[i + 1], *arrays) for i in range(1, threads)]
-    loop(0, bounds[1], *arrays)
+    parts = list(itertools.pairwise(bounds))
+    openmp = _gnu_openmp() if os.getpid() == _home else None
+    if openmp is not None:
+        _on_torch_threads(openmp, loop, parts, arguments)
+    else:
+        _on_own_threads(loop, parts, arguments)
+
+
+def _on_own_threads(loop: Callable[..., Any], parts: list, arguments: tuple[Any, ...]) -> None:
+    pool = _get_pool(len(parts) - 1)
+    others = [pool.submit(loop, *part, *arguments) for part in parts[1:]]
+    loop(*parts[0], *arguments)
     for other in others:
         other.result()
+
+
+def _on_torch_threads(
+    openmp: ctypes.CDLL, loop: Callable[..., Any], parts: list, arguments: tuple[Any, ...]
+) -> None:
+    waiting, errors = list(parts), []
+
+    def body(_: Any) -> None:
+        # There may be fewer threads than parts, so each takes parts until none is left.
+        while waiting:
+            try:
+                part = waiting.pop()
+            except IndexError:
+                return
+            try:
+                loop(*part, *arguments)
+            except BaseException as error:
+                errors.append(error)
+
+    openmp.GOMP_parallel(_Body(body), None, len(parts), 0)
+    if errors:
+        raise errors[0]
