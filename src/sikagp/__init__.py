@@ -37,7 +37,9 @@ __all__ = [
     "Matern52",
     "Paths",
     "RunningDomain",
+    "SIKAClassifier",
     "SIKALayer",
+    "SIKARegressor",
     "SparseFeatures",
     "TrainingConfig",
     "__version__",
@@ -45,7 +47,12 @@ __all__ = [
 ]
 
 # Names that need an extra; what they need is imported when they are first asked for.
-_LAZY = {"TrainingConfig": "sikagp.training", "fit": "sikagp.training"}
+_LAZY = {
+    "SIKAClassifier": "sikagp.estimators",
+    "SIKARegressor": "sikagp.estimators",
+    "TrainingConfig": "sikagp.training",
+    "fit": "sikagp.training",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -1,0 +1,110 @@
+"""Classification with scikit-learn's interface."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.base import ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import column_or_1d, validate_data
+from torch import Tensor
+from torch.distributions import Bernoulli
+
+from sikagp.estimators.persistence import SavedEstimator
+from sikagp.validation import check_choice
+
+LIKELIHOODS = ("auto", "bernoulli", "softmax")
+
+
+class SIKAClassifier(ClassifierMixin, SavedEstimator):
+    """Gaussian process classification with averaged probabilities, for two or more classes.
+
+    Two classes are told apart by a probit link, more by a softmax. Arguments are those of
+    :class:`SIKARegressor`, except
+
+    Args:
+        likelihood: ``"bernoulli"`` (two classes only), ``"softmax"``, or ``"auto"``.
+
+    Attributes:
+        classes_: labels in sorted order.
+
+    >>> X = np.linspace(-1, 1, 40)[:, None]
+    >>> model = SIKAClassifier(max_epochs=50, random_state=0).fit(X, X.ravel() > 0)
+    >>> model.predict_proba(X[:3]).shape
+    (3, 2)
+    """
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "SIKAClassifier":
+        """Train from scratch on labels y of shape (rows,); see :class:`SIKAEstimator`."""
+        with self._all_or_nothing():
+            self.__dict__.pop("_given_classes", None)
+            return super().fit(X, y, sample_weight)
+
+    def partial_fit(
+        self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None
+    ) -> "SIKAClassifier":
+        """Go on training with further rows; the first call names all ``classes``."""
+        with self._all_or_nothing():
+            if not hasattr(self, "_members"):
+                if classes is None:
+                    raise ValueError("classes must be passed on the first call to partial_fit")
+                self._given_classes = np.unique(classes)
+            elif classes is not None and not np.array_equal(np.unique(classes), self.classes_):
+                raise ValueError(
+                    f"classes are {np.unique(classes)!r}, not those of the first call: "
+                    f"{self.classes_!r}"
+                )
+            self._go_on(X, y, sample_weight)
+        return self
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Most probable label of each row, shape (rows,)."""
+        probability = self.predict_proba(X)
+        return self.classes_[probability.argmax(1)]
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Probabilities averaged over the posterior, shape (rows, classes)."""
+        chunks = [
+            torch.stack([_probabilities(member) for member in members]).mean(0)
+            for members in self._predictions(X)
+        ]
+        return torch.cat(chunks).numpy()
+
+    def _architectures(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        return (16,), (64,)
+
+    def _likelihood_name(self) -> str:
+        name = check_choice("likelihood", self.likelihood, LIKELIHOODS)
+        count = len(self.classes_)
+        if name == "bernoulli" and count > 2:
+            raise ValueError(f"a bernoulli likelihood has two classes, y has {count}")
+        return name if name != "auto" else "bernoulli" if count == 2 else "softmax"
+
+    def _num_targets(self) -> int:
+        return 1 if self._likelihood_name() == "bernoulli" else len(self.classes_)
+
+    def _validated(self, X: Any, y: Any, *, reset: bool) -> tuple[np.ndarray, np.ndarray]:
+        x, label = validate_data(self, X, y, reset=reset, dtype=np.float64)
+        label = column_or_1d(label, warn=True)
+        check_classification_targets(label)
+        if reset:
+            self.classes_ = getattr(self, "_given_classes", np.unique(label))
+        if len(self.classes_) < 2:
+            raise ValueError(
+                f"a classifier needs at least two classes, y has only one class: {self.classes_!r}"
+            )
+        unseen = np.setdiff1d(label, self.classes_)
+        if len(unseen):
+            raise ValueError(f"y has classes {unseen!r} which are not among {self.classes_!r}")
+        return x, np.searchsorted(self.classes_, label)
+
+    def _targets(self, y: np.ndarray) -> Tensor:
+        label = torch.from_numpy(y)
+        return label if self._likelihood_name() == "softmax" else label.float().unsqueeze(-1)
+
+
+def _probabilities(prediction: Any) -> Tensor:
+    """Class probabilities of one member, shape (rows, classes)."""
+    if isinstance(prediction, Bernoulli):
+        return torch.cat([1 - prediction.probs, prediction.probs], dim=-1)
+    return prediction.probs

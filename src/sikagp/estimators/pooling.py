@@ -1,0 +1,70 @@
+"""Predictions of several members as one distribution: an equally weighted mixture of them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from scipy import special
+from torch.distributions import MixtureSameFamily
+
+from sikagp.mixtures import GaussianMixture
+
+_BISECTIONS = 60
+
+
+class Pooled:
+    """Mean, deviation and quantiles of a mixture of predictions, shape (rows, targets) each.
+
+    Args:
+        members: Gaussian mixtures, or mixtures of Student's t.
+    """
+
+    def __init__(self, members: Sequence[GaussianMixture | MixtureSameFamily]) -> None:
+        parts = [_components(member) for member in members]
+        self.weight = np.concatenate([weight for weight, *_ in parts], axis=-1) / len(parts)
+        self.center = np.concatenate([center for _, center, *_ in parts], axis=-1)
+        self.spread = np.concatenate([spread for *_, spread, _ in parts], axis=-1)
+        degrees = [part[-1] for part in parts if part[-1] is not None]
+        self.degrees = np.concatenate(degrees, axis=-1) if degrees else None
+
+    @property
+    def mean(self) -> np.ndarray:
+        """Mean over all components."""
+        return (self.weight * self.center).sum(-1)
+
+    @property
+    def stddev(self) -> np.ndarray:
+        """Deviation within components and between them."""
+        inflation = 1.0 if self.degrees is None else self.degrees / (self.degrees - 2)
+        second = self.spread**2 * inflation + (self.center - self.mean[..., None]) ** 2
+        return np.sqrt((self.weight * second).sum(-1))
+
+    def cdf(self, y: np.ndarray) -> np.ndarray:
+        """Probability of a value below y."""
+        z = (y[..., None] - self.center) / self.spread
+        below = special.ndtr(z) if self.degrees is None else special.stdtr(self.degrees, z)
+        return (self.weight * below).sum(-1)
+
+    def quantile(self, probability: float) -> np.ndarray:
+        """Value that is exceeded with one minus the given probability."""
+        # Cantelli's inequality brackets it: a tail of p lies within sqrt(1 / p) deviations.
+        reach = self.stddev / np.sqrt(min(probability, 1 - probability))
+        low, high = self.mean - reach, self.mean + reach
+        for _ in range(_BISECTIONS):
+            middle = (low + high) / 2
+            below = self.cdf(middle) < probability
+            low, high = np.where(below, middle, low), np.where(below, high, middle)
+        return (low + high) / 2
+
+
+def _components(member: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]:
+    """Weights, centers and spreads, shape (rows, targets, components), and degrees of freedom."""
+    if isinstance(member, GaussianMixture):
+        center = member.components.mean.movedim(0, -1).numpy()
+        spread = member.components.stddev.movedim(0, -1).numpy()
+        return np.full(center.shape, 1 / center.shape[-1]), center, spread, None
+    conditional = member.component_distribution
+    shape = conditional.loc.shape
+    spread, degrees = (part.expand(shape).numpy() for part in (conditional.scale, conditional.df))
+    weight = member.mixture_distribution.probs.numpy()
+    return weight, conditional.loc.numpy(), spread, degrees

@@ -1,0 +1,74 @@
+"""From the user's rows to rows that a model can be trained on: merged, standardised, checked."""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.preprocessing import StandardScaler
+
+MAX_FEATURES = 20_000
+
+
+class Rows(NamedTuple):
+    """Distinct rows and how much each of them counts.
+
+    ``x`` has shape (rows, features); ``y`` (rows, targets) numbers, or (rows,) class indices.
+    """
+
+    x: np.ndarray
+    y: np.ndarray
+    weight: np.ndarray
+
+
+def merge_rows(x: np.ndarray, y: np.ndarray, weight: np.ndarray | None) -> Rows:
+    """Merge equal rows into one with the sum of their weights, and put them in a fixed order.
+
+    Repeating a row is then the same as doubling its weight, a weight of zero the same as leaving
+    it out, and the order of rows does not matter, all to the last bit.
+    """
+    weight = np.ones(len(x)) if weight is None else weight.astype(float)
+    counted = weight > 0
+    if not counted.any():
+        raise ValueError("all sample weights are zero: there is nothing to fit")
+    x, y, weight = x[counted], y[counted], weight[counted]
+    # Adding zero turns -0.0 into 0.0, which must not differ as bytes.
+    joined = np.ascontiguousarray(np.column_stack([x, y]), dtype=np.float64) + 0.0
+    keys = joined.view(np.dtype((np.void, joined.dtype.itemsize * joined.shape[1]))).ravel()
+    _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
+    return Rows(x[first], y[first], np.bincount(inverse.ravel(), weight))
+
+
+@dataclasses.dataclass(frozen=True)
+class Standardiser:
+    """Affine map to zero mean and unit variance, column by column; constants map to zero."""
+
+    mean: np.ndarray
+    scale: np.ndarray
+
+    @classmethod
+    def fit(cls, values: np.ndarray, weight: np.ndarray) -> "Standardiser":
+        """Take weighted mean and deviation of values of shape (rows, columns)."""
+        scaler = StandardScaler().fit(values, sample_weight=weight)
+        return cls(scaler.mean_, scaler.scale_)
+
+    def __call__(self, values: np.ndarray) -> np.ndarray:
+        """Standardise values of shape (rows, columns)."""
+        return (values - self.mean) / self.scale
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the numbers as JSON values."""
+        return {"mean": self.mean.tolist(), "scale": self.scale.tolist()}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "Standardiser":
+        """Build it from what :meth:`get_config` returned."""
+        return cls(np.array(config["mean"]), np.array(config["scale"]))
+
+
+def check_features(count: int) -> None:
+    """Refuse so many features that weights and tables would not fit in memory."""
+    if count > MAX_FEATURES:
+        raise ValueError(
+            f"got {count} features, at most {MAX_FEATURES} are supported: every feature has a grid "
+            "of its own; select or project features first, for example with PCA in a pipeline"
+        )

@@ -1,0 +1,126 @@
+"""What to train and for how long: defaults that follow from the number of rows."""
+
+import dataclasses
+import numbers
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sikagp.domains import Domain
+from sikagp.kernels import MarkovKernel, get_kernel
+from sikagp.models import DeepGP
+from sikagp.training import TrainingConfig
+from sikagp.validation import check_count
+
+# Numbers of rows from which models become wider and deeper.
+SMALL, LARGE = 500, 5_000
+MANY = (64, 64)
+# Lightning's work per epoch costs as much as several steps, so an epoch should have this many.
+STEPS_PER_EPOCH = 25
+EVALUATION_SAMPLES = 20
+# Initial lengthscale of an additive model, in deviations of a feature: effects start smooth.
+SMOOTH = 10.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Schedule:
+    """How often the rows are seen: ``epochs`` times ``passes`` passes in batches."""
+
+    epochs: int
+    passes: int
+    batch_size: int
+    learning_rate: float
+
+
+def whole(name: str, value: Any) -> int:
+    """Return a positive whole number; NumPy's integers, which searches pass, will do."""
+    number = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    return check_count(name, int(value) if number else value)
+
+
+def hidden_sizes(
+    hidden: Any, rows: int, few: tuple[int, ...], medium: tuple[int, ...]
+) -> tuple[int, ...]:
+    """Resolve ``"auto"`` by the number of rows: few, a medium number, or many."""
+    if isinstance(hidden, str):
+        if hidden != "auto":
+            raise ValueError(f"hidden must be 'auto' or numbers of units, got {hidden!r}")
+        return few if rows < SMALL else medium if rows < LARGE else MANY
+    sizes = tuple(hidden) if isinstance(hidden, Sequence | np.ndarray) else (hidden,)
+    return tuple(whole("hidden", size) for size in sizes)
+
+
+def grid_level(level: Any, rows: int, *, classification: bool) -> int:
+    """Resolve ``"auto"``: coarse grids where there are many weights to learn."""
+    if level == "auto":
+        return 3 if classification or rows >= LARGE else 4
+    return whole("level", level)
+
+
+def plan_schedule(rows: int, max_epochs: Any, batch_size: Any, learning_rate: Any) -> Schedule:
+    """Resolve ``"auto"``: a number of steps rather than of passes, unless rows are many."""
+    if batch_size == "auto":
+        batch_size = 256 if rows < LARGE else 512
+    size = min(whole("batch_size", batch_size), rows)
+    steps_per_pass = -(-rows // size)
+    if max_epochs == "auto":
+        steps = 300 if rows < SMALL else 1500
+        max_epochs = max(30, steps // steps_per_pass)
+    total = whole("max_epochs", max_epochs)
+    passes = min(total, -(-STEPS_PER_EPOCH // steps_per_pass))
+    rate = (0.02 if rows < SMALL else 0.01) if learning_rate == "auto" else learning_rate
+    return Schedule(-(-total // passes), passes, size, rate)
+
+
+def build_model(
+    x: Tensor,
+    hidden: Sequence[int],
+    out_features: int,
+    *,
+    level: int,
+    kernel: str | MarkovKernel,
+    num_samples: int,
+    classification: bool,
+) -> DeepGP:
+    """Make a model whose first grid covers the rows x of shape (rows, features).
+
+    A regressor's hidden units, if as many as features, are those features plus a Gaussian process.
+    Otherwise a learned linear mean starts with the features, and random directions for the rest.
+    """
+    options: dict[str, Any] = {}
+    if not hidden and get_kernel(kernel).stationary:
+        options["lengthscale"] = SMOOTH
+    as_many = not classification and set(hidden) == {x.shape[1]}
+    model = DeepGP(
+        (x.shape[1], *hidden, out_features),
+        level=level,
+        kernel=kernel,
+        domain=Domain.fit(x),
+        mean_function="fixed" if as_many else "learned",
+        num_samples=(num_samples, EVALUATION_SAMPLES),
+        **options,
+    )
+    if hidden and not as_many:
+        with torch.no_grad():
+            weight = model.means[0].weight
+            torch.nn.init.eye_(weight[:, : len(weight)])  # type: ignore[arg-type, index]
+    return model
+
+
+def training_config(plan: Schedule, seed: int, **options: Any) -> TrainingConfig:
+    """Options of a run in which each epoch makes several passes.
+
+    Repeated rows count as more data, which the weight of the KL divergence makes up for.
+    """
+    kl_weight = options.pop("kl_weight") * plan.passes
+    return TrainingConfig(
+        epochs=plan.epochs,
+        batch_size=plan.batch_size,
+        kl_weight=kl_weight,
+        learning_rate=plan.learning_rate,
+        seed=seed,
+        **options,
+    )

@@ -1,0 +1,170 @@
+"""Regression with scikit-learn's interface."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from gpytorch.likelihoods import StudentTLikelihood
+from sklearn.base import RegressorMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import Tensor
+
+from sikagp.estimators.persistence import SavedEstimator
+from sikagp.estimators.pooling import Pooled
+from sikagp.estimators.preparation import Rows, Standardiser
+from sikagp.metrics.validation import check_fraction
+from sikagp.models.predictor import Predictor
+from sikagp.validation import check_choice, check_count
+
+LIKELIHOODS = ("auto", "gaussian", "heteroscedastic", "student_t")
+
+
+class SIKARegressor(RegressorMixin, SavedEstimator):
+    """Gaussian process regression with intervals, for one or several targets.
+
+    Inputs and targets are standardised inside; everything that goes in or comes out is in the
+    user's units. Few rows get an additive model, whose effects can be looked at one by one; more
+    rows get a deep Gaussian process.
+
+    Args:
+        hidden: units of the hidden layers, ``()`` for an additive model; ``"auto"`` chooses by
+            the number of rows.
+        level: dyadic level of the grids, ``2**level + 1`` nodes each; ``"auto"`` is 4, or 3 for
+            classifiers and many rows.
+        kernel: kernel of all layers.
+        likelihood: ``"gaussian"`` (the meaning of ``"auto"``), ``"heteroscedastic"`` noise that
+            depends on the input, or ``"student_t"`` for outliers.
+        n_estimators: models to train from different starts; predictions are their mixture.
+        max_epochs: passes over the rows; ``"auto"`` aims at a fixed number of steps.
+        batch_size: rows per step.
+        learning_rate: peak of the one-cycle schedule; ``"auto"`` chooses by the number of rows.
+        kl_weight: weight of the prior; 1 is the evidence lower bound.
+        num_samples: draws of hidden layers per step.
+        validation_fraction: fraction of the rows held out to choose the best epoch.
+        patience: rounds without progress on held-out rows before training stops.
+        device: ``"cpu"``, ``"cuda"`` or whatever Lightning calls an accelerator.
+        verbose: whether to show a progress bar.
+        random_state: seed or generator; the same seed gives the same model.
+
+    Attributes:
+        results_: what training reported, one :class:`sikagp.training.FitResult` per member.
+        feature_importances_: share of each feature in the variance of an additive model.
+
+    >>> X = np.linspace(0, 1, 40)[:, None]
+    >>> model = SIKARegressor(max_epochs=20, random_state=0).fit(X, 5 * X.ravel())
+    >>> mean, std = model.predict(X[:3], return_std=True)
+    >>> mean.shape, std.shape
+    ((3,), (3,))
+    """
+
+    _flat: bool
+
+    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> "SIKARegressor":
+        """Go on training with further rows, a few passes over them; arguments as in ``fit``.
+
+        The first rows decide standardisation, grids and architecture.
+        """
+        self._go_on(X, y, sample_weight)
+        return self
+
+    def predict(self, X: Any, return_std: bool = False) -> Any:
+        """Predictive mean, shape (rows,) or (rows, targets).
+
+        With ``return_std`` as in scikit-learn also the standard deviation of y, noise included.
+        """
+        pooled = self._pooled(X)
+        mean = self._in_units(np.concatenate([part.mean for part in pooled]))
+        if not return_std:
+            return mean
+        spread = np.concatenate([part.stddev for part in pooled])
+        return mean, self._in_units(spread, shift=False)
+
+    def predict_interval(self, X: Any, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
+        """Bounds of the central interval that holds y with probability ``level``."""
+        tail = (1 - check_fraction("level", level)) / 2
+        pooled = self._pooled(X)
+        low, high = (
+            np.concatenate([part.quantile(probability) for part in pooled])
+            for probability in (tail, 1 - tail)
+        )
+        return self._in_units(low), self._in_units(high)
+
+    def sample_y(
+        self, X: Any, n_samples: int = 1, random_state: int | np.random.RandomState | None = 0
+    ) -> np.ndarray:
+        """Draw functions and add noise, shape (rows, n_samples) or (rows, targets, n_samples).
+
+        All rows of one sample belong to the same function. Such functions carry no variance
+        beyond the grid, so use :meth:`predict` for rows far from the training data.
+        """
+        check_is_fitted(self)
+        x = torch.from_numpy(self._input(validate_data(self, X, reset=False, dtype=np.float64)))
+        random = check_random_state(random_state)
+        which = random.randint(len(self._members), size=check_count("n_samples", n_samples))
+        seed = int(random.randint(2**31 - 1))
+        draws = np.empty((n_samples, len(x), self._num_targets()))
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            torch.manual_seed(seed)
+            for index in np.unique(which):
+                chosen = np.flatnonzero(which == index)
+                draws[chosen] = _draw(self._members[index], x, len(chosen)).numpy()
+        scaled = draws * self._output.scale + self._output.mean
+        return scaled[..., 0].T if self._flat else scaled.transpose(1, 2, 0)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        tags.target_tags.single_output = True
+        return tags
+
+    def _architectures(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        return (), (min(self.n_features_in_, 64),)
+
+    def _likelihood_name(self) -> str:
+        name = check_choice("likelihood", self.likelihood, LIKELIHOODS)
+        return "gaussian" if name == "auto" else name
+
+    def _num_targets(self) -> int:
+        return len(self._output.mean)
+
+    def _validated(self, X: Any, y: Any, *, reset: bool) -> tuple[np.ndarray, np.ndarray]:
+        x, target = validate_data(
+            self, X, y, reset=reset, dtype=np.float64, multi_output=True, y_numeric=True
+        )
+        target = target.astype(np.float64, copy=False)
+        if not reset and (target.ndim == 1, target[0].size) != (self._flat, self._num_targets()):
+            raise ValueError(
+                f"y has shape {target.shape}, but the model was fitted with "
+                f"{self._num_targets()} targets"
+            )
+        self._flat = target.ndim == 1
+        return x, target.reshape(len(target), -1)
+
+    def _start(self, rows: Rows) -> None:
+        self._output = Standardiser.fit(rows.y, rows.weight)
+        super()._start(rows)
+
+    def _targets(self, y: np.ndarray) -> Tensor:
+        return torch.from_numpy(self._output(y)).float()
+
+    def _pooled(self, X: Any) -> list[Pooled]:
+        return [Pooled(members) for members in self._predictions(X)]
+
+    def _in_units(self, values: np.ndarray, *, shift: bool = True) -> np.ndarray:
+        """Standardised targets (rows, targets) in the user's units and shape."""
+        scaled = values * self._output.scale + (self._output.mean if shift else 0.0)
+        return scaled[:, 0] if self._flat else scaled
+
+
+def _draw(member: Predictor, x: Tensor, count: int) -> Tensor:
+    """Functions plus noise, shape (count, rows, targets)."""
+    f = member.model.paths(count)(x)  # type: ignore[operator]
+    likelihood = member.likelihood
+    if isinstance(likelihood, StudentTLikelihood):
+        return torch.distributions.StudentT(
+            likelihood.deg_free.flatten(), f, likelihood.noise.flatten().sqrt()
+        ).sample()
+    if hasattr(likelihood, "noise"):
+        return f + likelihood.noise.flatten().sqrt() * torch.randn_like(f)
+    return likelihood(f).sample()

@@ -1,0 +1,191 @@
+"""What estimators know beyond predictions: effects, streams, files; and quality on real data."""
+
+import json
+import os
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_breast_cancer, load_wine
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import Kernel, StationaryKernelMixin
+from sklearn.model_selection import train_test_split
+
+from sikagp.estimators import SIKAClassifier, SIKARegressor
+from sikagp.estimators.pooling import Pooled
+from sikagp.mixtures import GaussianMixture
+from sikagp.variational import GaussianMarginals
+
+matplotlib.use("Agg")
+
+ROOT = Path(__file__).parents[1]
+DATA = Path(os.environ.get("SIKAGP_DATA", ROOT.parent / "shared" / "data"))
+KIN40K = DATA / "uci" / "kin40k"
+
+
+def additive(count: int = 200) -> tuple[np.ndarray, np.ndarray]:
+    """Effects of the first two of three features; the third is noise."""
+    random = np.random.RandomState(0)
+    X = random.uniform(-1, 1, (count, 3))
+    return X, 10 * X[:, 0] + 20 * X[:, 1] ** 2 + 0.3 * random.randn(count)
+
+
+@pytest.fixture(scope="module")
+def model() -> SIKARegressor:
+    return SIKARegressor(hidden=(), max_epochs=300, random_state=0).fit(*additive())
+
+
+class AdditiveLaplace(StationaryKernelMixin, Kernel):
+    """``sum_d v_d exp(-|x_d - y_d| / l_d)`` plus a constant, with nothing to optimise."""
+
+    def __init__(self, variance, lengthscale, constant):
+        self.variance, self.lengthscale, self.constant = variance, lengthscale, constant
+
+    def __call__(self, X, Y=None, eval_gradient=False):
+        distance = np.abs(X[:, None] - (X if Y is None else Y)[None]) / self.lengthscale
+        return self.constant + (self.variance * np.exp(-distance)).sum(-1)
+
+    def diag(self, X):
+        return np.full(len(X), self.constant + self.variance.sum())
+
+
+def test_the_mean_is_that_of_an_exact_gp(model):
+    X, y = additive()
+    layer, likelihood = model._members[0].model.layers[0], model._members[0].likelihood
+    kernel = AdditiveLaplace(layer.variance.numpy(), layer.lengthscale.numpy(), 1.0)
+    exact = GaussianProcessRegressor(kernel, alpha=likelihood.noise.item(), optimizer=None)
+    exact.fit((X - X.mean(0)) / X.std(0), (y - y.mean()) / y.std())
+    grid = np.random.RandomState(1).uniform(-0.9, 0.9, (100, 3))
+    mean = exact.predict((grid - X.mean(0)) / X.std(0)) * y.std() + y.mean()
+    assert np.sqrt(np.mean((model.predict(grid) - mean) ** 2)) < 0.1 * y.std()
+
+
+def test_effects_add_up_and_are_centred(model):
+    X, _ = additive()
+    parts = [model.component(d, X[:, d]) for d in range(3)]
+    total = sum(part.mean for part in parts)
+    np.testing.assert_allclose(np.ptp(model.predict(X) - total), 0, atol=1e-9)
+    for part in parts:
+        assert part.mean.mean() == pytest.approx(0, abs=1e-9)
+        assert (part.variance > 0).all()
+
+
+def test_effects_are_found(model):
+    grid = np.linspace(-0.9, 0.9, 30)
+    linear, square, nothing = (model.component(d, grid) for d in range(3))
+    np.testing.assert_allclose(linear.mean, 10 * grid, atol=1.5)
+    np.testing.assert_allclose(square.mean - square.mean.min(), 20 * grid**2, atol=3)
+    assert np.abs(nothing.mean).max() < 1
+    assert model.feature_importances_.sum() == pytest.approx(1)
+    assert model.feature_importances_.argmin() == 2
+    assert model.feature_importances_[2] < 0.02
+
+
+def test_effects_relax_to_the_prior_beyond_the_data(model):
+    near, far = model.component(0, [0.0]).variance, model.component(0, [50.0]).variance
+    assert far > 5 * near
+
+
+def test_components_are_drawn(model):
+    axes = model.plot_components()
+    assert [ax.get_xlabel() for ax in axes] == ["x0", "x1", "x2"]
+    assert len(model.plot_components([1])) == 1
+    matplotlib.pyplot.close("all")
+
+
+def test_deep_models_have_no_components():
+    deep = SIKARegressor(hidden=(3,), max_epochs=2).fit(*additive(30))
+    with pytest.raises(ValueError, match="hidden=\\(\\)"):
+        deep.component(0)
+    with pytest.raises(AttributeError, match="permutation_importance"):
+        _ = deep.feature_importances_
+
+
+@pytest.mark.parametrize(("d", "output"), [(3, 0), (-4, 0), (0, 1)])
+def test_components_out_of_range(model, d, output):
+    with pytest.raises(ValueError, match="must be below"):
+        model.component(d, output=output)
+
+
+def test_streams_improve_the_model():
+    X, y = additive(600)
+    model = SIKARegressor(hidden=(), random_state=0)
+    scores = []
+    for start in range(0, 600, 100):
+        model.partial_fit(X[start : start + 100], y[start : start + 100])
+        scores.append(model.score(X, y))
+    assert scores[-1] > max(0.8, scores[0])
+    assert model.weight_seen_ == 600
+
+
+def test_fit_forgets_a_stream():
+    X, y = additive(60)
+    options = {"hidden": (), "max_epochs": 10, "random_state": 0}
+    fresh = SIKARegressor(**options).fit(X, y)
+    used = SIKARegressor(**options).partial_fit(X[:30], y[:30]).fit(X, y)
+    np.testing.assert_array_equal(fresh.predict(X), used.predict(X))
+    labels = np.where(y > 5, "b", "a")
+    classes = SIKAClassifier(**options).partial_fit(X, labels, classes=["a", "b", "c"])
+    assert classes.predict_proba(X).shape == (60, 3)
+    assert classes.fit(X, labels).predict_proba(X).shape == (60, 2)
+
+
+def test_save_and_load(model, tmp_path):
+    X, y = additive()
+    again = SIKARegressor.load(model.save(tmp_path / "regressor"))
+    for one, other in zip(model.predict_interval(X), again.predict_interval(X), strict=True):
+        np.testing.assert_array_equal(one, other)
+    np.testing.assert_array_equal(model.component(1).mean, again.component(1).mean)
+    assert again.get_params()["max_epochs"] == 300
+    assert again.partial_fit(X, y).score(X, y) > 0.9
+
+    labels = np.where(y > 5, "high", "low")
+    classifier = SIKAClassifier(hidden=(4,), n_estimators=2, max_epochs=5).fit(X, labels)
+    loaded = SIKAClassifier.load(classifier.save(tmp_path / "classifier"))
+    np.testing.assert_array_equal(loaded.predict(X), classifier.predict(X))
+    assert not list(tmp_path.rglob("*.pkl"))
+
+
+def test_foreign_files_are_refused(model, tmp_path):
+    with pytest.raises(ValueError, match="no saved estimator"):
+        SIKARegressor.load(tmp_path)
+    folder = model.save(tmp_path / "model")
+    with pytest.raises(ValueError, match="holds a SIKARegressor"):
+        SIKAClassifier.load(folder)
+    content = json.loads((folder / "estimator.json").read_text())
+    (folder / "estimator.json").write_text(json.dumps(content | {"format_version": 9}))
+    with pytest.raises(ValueError, match="format version 9"):
+        SIKARegressor.load(folder)
+    (folder / "estimator.json").write_text("{")
+    with pytest.raises(ValueError, match="not JSON"):
+        SIKARegressor.load(folder)
+
+
+def test_pooled_quantiles_are_those_of_the_mixture():
+    mixture = GaussianMixture(
+        GaussianMarginals(torch.randn(5, 4, 2).double(), torch.rand(5, 4, 2).double())
+    )
+    pooled = Pooled([mixture, mixture])
+    np.testing.assert_allclose(pooled.mean, mixture.mean)
+    np.testing.assert_allclose(pooled.stddev, mixture.stddev)
+    for probability in (0.001, 0.3, 0.975):
+        np.testing.assert_allclose(pooled.quantile(probability), mixture.quantile(probability))
+
+
+@pytest.mark.parametrize(("load", "least"), [(load_wine, 0.95), (load_breast_cancer, 0.93)])
+def test_real_classes(load, least):
+    X, X_test, y, y_test = train_test_split(*load(return_X_y=True), random_state=0, test_size=0.3)
+    assert SIKAClassifier(random_state=0).fit(X, y).score(X_test, y_test) > least
+
+
+def test_kin40k_in_a_short_run():
+    if not KIN40K.exists():
+        pytest.skip("kin40k is not here; set SIKAGP_DATA to a folder with uci/kin40k")
+    rows = np.loadtxt(KIN40K / "data.csv.gz", delimiter=",", max_rows=6000)
+    X, y = rows[:, :-1], rows[:, -1]
+    model = SIKARegressor(max_epochs=8, random_state=0).fit(X[:5000], y[:5000])
+    assert np.sqrt(np.mean((model.predict(X[5000:]) - y[5000:]) ** 2)) < 0.5
+    low, high = model.predict_interval(X[5000:])
+    assert 0.9 < ((low < y[5000:]) & (y[5000:] < high)).mean() <= 0.995
