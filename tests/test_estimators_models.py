@@ -188,4 +188,6 @@ def test_kin40k_in_a_short_run():
     model = SIKARegressor(max_epochs=8, random_state=0).fit(X[:5000], y[:5000])
     assert np.sqrt(np.mean((model.predict(X[5000:]) - y[5000:]) ** 2)) < 0.5
     low, high = model.predict_interval(X[5000:])
-    assert 0.9 < ((low < y[5000:]) & (y[5000:] < high)).mean() <= 0.995
+    assert ((low < y[5000:]) & (y[5000:] < high)).mean() > 0.92
+    # After so few epochs the noise is still too large; but the intervals must have learned.
+    assert (high - low).mean() < 0.6 * 2 * 1.96 * y.std()
