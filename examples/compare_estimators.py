@@ -56,9 +56,9 @@ class SVGP(gpytorch.models.ApproximateGP):
     """GPyTorch's stochastic variational GP: ARD kernel, inducing points at random rows."""
 
     def __init__(self, x: torch.Tensor, outputs: int) -> None:
-        points = x[torch.randperm(len(x))[:200]].unsqueeze(0).repeat(outputs, 1, 1)
-        shape = torch.Size([outputs])
-        q = gpytorch.variational.CholeskyVariationalDistribution(points.shape[1], shape)
+        shape = torch.Size([outputs] if outputs > 1 else [])
+        points = x[torch.randperm(len(x))[:200]].repeat(*shape, 1, 1)
+        q = gpytorch.variational.CholeskyVariationalDistribution(points.shape[-2], shape)
         strategy = gpytorch.variational.VariationalStrategy(self, points, q)
         if outputs > 1:
             strategy = gpytorch.variational.IndependentMultitaskVariationalStrategy(

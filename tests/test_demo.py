@@ -1,5 +1,6 @@
 """The demo runs, says what it found, and writes one report that needs nothing else."""
 
+import importlib
 import re
 import subprocess
 import sys
@@ -65,3 +66,11 @@ def test_the_report_stands_alone(demo: tuple[Path, str]) -> None:
     assert not {"script", "link", "iframe"} & set(page.tags)
     for word in ("SIKARegressor", "SIKAClassifier", "MLPRegressor", "GPyTorch SVGP", "seconds"):
         assert word in text
+
+
+def test_the_svgp_baseline_predicts_two_classes(monkeypatch):
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "examples"))
+    compare = importlib.import_module("compare_estimators").compare
+    (row,) = compare("breast_cancer", 0, steps=3, epochs=1, only="SVGP")
+    assert 0 <= row["accuracy"] <= 1
+    assert 0 < row["nll"] < 2
