@@ -23,10 +23,10 @@ LAYERS = [
     ("layers",),
     ("mixtures", "serialization", "integrations", "metrics", "plots"),
     ("likelihoods",),
-    ("predictions",),
+    ("predictions", "calibration"),
     ("models",),
     ("objectives",),
-    ("training",),
+    ("training", "integrations/transformers"),
     ("estimators",),
     ("experiments", "cli", "__main__"),
 ]
@@ -35,14 +35,16 @@ PLACE = {name: place for place, names in enumerate(LAYERS) for name in names}
 HEAVY = {
     *("gpytorch", "linear_operator", "numba", "scipy", "sklearn", "pandas", "matplotlib"),
     *("lightning", "pytorch_lightning", "torchmetrics", "tensorboard", "typer"),
-    *("safetensors", "huggingface_hub"),
+    *("safetensors", "huggingface_hub", "transformers", "peft"),
 }
 
 MODULES = sorted(path.relative_to(ROOT) for path in ROOT.rglob("*.py"))
 
 
 def owner(path: Path) -> str:
-    """The top-level module that a file belongs to."""
+    """The top-level module that a file belongs to, or a package inside it with its own place."""
+    if path.parent.as_posix() in PLACE:
+        return path.parent.as_posix()
     return path.parts[0].removesuffix(".py")
 
 

@@ -38,6 +38,7 @@ __all__ = [
     "Paths",
     "RunningDomain",
     "SIKAClassifier",
+    "SIKAForSequenceClassification",
     "SIKALayer",
     "SIKARegressor",
     "SparseFeatures",
@@ -49,6 +50,7 @@ __all__ = [
 # Names that need an extra; what they need is imported when they are first asked for.
 _LAZY = {
     "SIKAClassifier": "sikagp.estimators",
+    "SIKAForSequenceClassification": "sikagp.integrations.transformers",
     "SIKARegressor": "sikagp.estimators",
     "TrainingConfig": "sikagp.training",
     "fit": "sikagp.training",

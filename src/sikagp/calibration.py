@@ -1,0 +1,52 @@
+r"""Calibration after training: one temperature, fitted on rows that were held out.
+
+.. math:: p_T(c) \propto p(c)^{1/T}
+
+It changes no ranking of the classes of a row, and works on predictions of any kind: those of an
+ensemble or of a Gaussian process are averaged first and tempered then.
+"""
+
+import torch
+from torch import Tensor
+
+from sikagp._typing import Float, Int
+from sikagp.validation import check_positive
+
+_LOG_RANGE = 7.0
+_BISECTIONS = 50
+
+
+def temper(
+    probs: Float[Tensor, "*batch classes"], temperature: float
+) -> Float[Tensor, "*batch classes"]:
+    """Logarithms of tempered class probabilities.
+
+    >>> temper(torch.tensor([0.8, 0.2]), 0.5).exp()
+    tensor([0.9412, 0.0588])
+    """
+    check_positive("temperature", temperature, ())
+    log_probs = probs.clamp_min(torch.finfo(probs.dtype).tiny).log()
+    return (log_probs / temperature).log_softmax(-1)
+
+
+@torch.no_grad()
+def fit_temperature(probs: Float[Tensor, "rows classes"], target: Int[Tensor, " rows"]) -> float:
+    """Temperature with the lowest negative log likelihood on held-out rows.
+
+    That is convex in ``b = 1 / T``, and its slope, the expected minus the observed log
+    probability, is bisected over log b. Rows that are all classified with room to spare would
+    have T = 0, and hopeless ones T = infinity; both ends are cut off.
+    """
+    if len(target) == 0:
+        raise ValueError("a temperature is fitted on at least one row, got none")
+    log_probs = probs.double().clamp_min(torch.finfo(probs.dtype).tiny).log()
+    observed = log_probs.gather(-1, target.unsqueeze(-1)).mean()
+    low, high = -_LOG_RANGE, _LOG_RANGE
+    for _ in range(_BISECTIONS):
+        middle = (low + high) / 2
+        tempered = (torch.tensor(middle).exp() * log_probs).softmax(-1)
+        if (tempered * log_probs).sum(-1).mean() < observed:
+            low = middle
+        else:
+            high = middle
+    return float(torch.tensor(-(low + high) / 2).exp())

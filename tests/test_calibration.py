@@ -1,0 +1,49 @@
+"""One temperature: its optimum, its limits, and what it leaves alone."""
+
+import pytest
+import torch
+
+from sikagp.calibration import fit_temperature, temper
+from tests.helpers import assert_close
+
+
+def test_tempering_keeps_the_order_and_one_is_nothing():
+    probs = torch.rand(20, 5).softmax(-1)
+    assert_close(temper(probs, 1.0).exp(), probs)
+    hot = temper(probs, 3.0).exp()
+    assert hot.argsort(-1).equal(probs.argsort(-1))
+    assert (hot.amax(-1) < probs.amax(-1)).all()
+    assert_close(hot.sum(-1), torch.ones(20))
+
+
+@pytest.mark.parametrize("truth", [0.4, 1.0, 2.5])
+def test_the_temperature_of_the_data_is_found(truth):
+    logits = 2 * torch.randn(20000, 4)
+    target = torch.distributions.Categorical(logits=logits).sample()
+    found = fit_temperature((logits * truth).softmax(-1), target)
+    assert found == pytest.approx(truth, rel=0.05)
+
+
+def test_it_is_a_minimum():
+    probs, target = (3 * torch.randn(300, 6)).softmax(-1), torch.randint(6, (300,))
+    target[:200] = probs[:200].argmax(-1)
+    best = fit_temperature(probs, target)
+
+    def loss(temperature):
+        return torch.nn.functional.nll_loss(temper(probs.double(), temperature), target)
+
+    assert loss(best) <= min(loss(best * 1.02), loss(best / 1.02))
+
+
+def test_extremes_stay_finite():
+    probs = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+    assert 0 < fit_temperature(probs, torch.tensor([0, 1])) < 1
+    assert fit_temperature(probs, torch.tensor([1, 0])) > 100
+    assert temper(probs, 0.5).isfinite().all()
+
+
+def test_bad_input():
+    with pytest.raises(ValueError, match="temperature"):
+        temper(torch.tensor([0.5, 0.5]), 0.0)
+    with pytest.raises(ValueError, match="at least one row"):
+        fit_temperature(torch.empty(0, 3), torch.empty(0, dtype=torch.long))
