@@ -71,7 +71,7 @@ class SIKAForSequenceClassification(PreTrainedModel):
             self.head = DeepKernel(
                 nn.Identity(),
                 encoder.config.hidden_size,
-                len(config.id2label),
+                len(config.id2label or ()),
                 embedding=config.projection,
                 **config.head_options,
             )
