@@ -1,0 +1,1 @@
+"""Reproduction of the paper: data, recipes, runs, report; ``pip install 'sikagp[experiments]'``."""
