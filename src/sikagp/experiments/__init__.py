@@ -1,0 +1,1 @@
+"""Experiments: data, methods, recipes and reports."""
