@@ -84,8 +84,9 @@ class DeepGP(Pretrained):
         self._assemble(layers, mean_function, num_samples)
 
     def _assemble(
-        self, layers: list[SIKALayer], mean_function: str, num_samples: int | tuple[int, int]
+        self, layers: list[Any], mean_function: str, num_samples: int | tuple[int, int]
     ) -> None:
+        """Stack layers that give marginals; subclasses may bring other kinds than SIKA's."""
         self.layers = nn.ModuleList(layers)
         self.mean_function = check_choice("mean_function", mean_function, MEAN_FUNCTIONS)
         pair = (num_samples, num_samples) if isinstance(num_samples, int) else tuple(num_samples)

@@ -66,11 +66,12 @@ class DeepKernel(Pretrained):
         self,
         backbone: nn.Module,
         num_features: int,
-        layer: SIKALayer,
+        layer: Any,
         embedding: int | None,
         normalisation: str,
         spectral_norm: bool,
     ) -> None:
+        """Put the parts together; subclasses may bring another layer that gives marginals."""
         self.backbone = backbone
         self.num_features = check_count("num_features", num_features)
         self.normalisation = check_choice("normalisation", normalisation, NORMALISATIONS)

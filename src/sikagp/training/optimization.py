@@ -3,12 +3,12 @@
 import math
 from typing import Any
 
+import gpytorch
 import torch
 from gpytorch.likelihoods import Likelihood
 from torch import nn
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler, OneCycleLR
 
-from sikagp.layers import SIKALayer
 from sikagp.training.configuration import TrainingConfig
 
 _OPTIMIZERS: dict[str, type[torch.optim.Optimizer]] = {
@@ -23,8 +23,8 @@ def build_optimizer(
     model: nn.Module, likelihood: Likelihood, config: TrainingConfig
 ) -> torch.optim.Optimizer:
     """Make the optimizer, one group for each learning rate and weight decay."""
-    layers = [module for module in model.modules() if isinstance(module, SIKALayer)]
-    bayesian = {id(parameter) for layer in layers for parameter in layer.parameters()}
+    layers = [module for module in model.modules() if _has_prior(module)]
+    bayesian = {id(parameter) for layer in layers for parameter in layer.parameters(recurse=False)}
     groups: dict[tuple[float, float], list[nn.Parameter]] = {}
     for name, parameter in model.named_parameters():
         decay = 0.0 if id(parameter) in bayesian else config.weight_decay
@@ -40,6 +40,11 @@ def build_optimizer(
         ],
         **config.optimizer_options,
     )
+
+
+def _has_prior(module: nn.Module) -> bool:
+    """Whether a module's own parameters are those of a posterior or of its prior."""
+    return hasattr(module, "kl_divergence") or isinstance(module, gpytorch.Module)
 
 
 def _rate(name: str, config: TrainingConfig) -> float:

@@ -1,0 +1,30 @@
+"""How long epochs take."""
+
+import time
+from typing import Any
+
+from lightning.pytorch import Callback, LightningModule, Trainer
+
+
+class EpochTimer(Callback):
+    """Seconds that each epoch spends on training rows; survives a resumed run."""
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Start the clock."""
+        self.start = time.perf_counter()
+        self.seconds = [*self.seconds[: trainer.current_epoch], 0.0]
+
+    def on_train_batch_end(self, trainer: Trainer, *args: Any, **kwargs: Any) -> None:
+        """Note the time so far; validation comes after the last batch."""
+        self.seconds[-1] = time.perf_counter() - self.start
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a resumed run needs."""
+        return {"seconds": self.seconds}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on where a run stopped."""
+        self.seconds = list(state_dict["seconds"])
