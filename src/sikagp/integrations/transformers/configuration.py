@@ -33,6 +33,7 @@ class SIKATextConfig(PretrainedConfig):
         num_data: number of training rows N in ``beta KL / N``; :class:`KLWarmup` sets it.
         kl_weight: beta after the warm-up.
         calibration_temperature: divides the logits of a prediction; fitted on held-out rows.
+        doubt_threshold: largest entropy, in nats, at which a prediction counts as an answer.
         options: those of every configuration, such as ``num_labels`` or ``id2label``.
     """
 
@@ -50,6 +51,7 @@ class SIKATextConfig(PretrainedConfig):
         num_data: int | None = None,
         kl_weight: float = 1.0,
         calibration_temperature: float = 1.0,
+        doubt_threshold: float | None = None,
         **options: Any,
     ) -> None:
         # transformers builds a configuration without arguments to see its defaults.
@@ -68,6 +70,7 @@ class SIKATextConfig(PretrainedConfig):
                 f"got {kl_weight} and {calibration_temperature}"
             )
         self.kl_weight, self.calibration_temperature = kl_weight, calibration_temperature
+        self.doubt_threshold = doubt_threshold
         super().__init__(**options)
 
     def encoder_config(self) -> PretrainedConfig:

@@ -144,7 +144,16 @@ class SIKAForSequenceClassification(PreTrainedModel):
     @torch.no_grad()
     def predict(self, num_draws: int | None = None, **inputs: Any) -> TextPrediction:
         """Probabilities and scores of doubt; draws are as given or as configured."""
-        marginals = self.latent(**inputs)
+        return self._summarise(self.latent(**inputs), num_draws)
+
+    @torch.no_grad()
+    def predict_features(self, features: Float[Tensor, "batch features"]) -> TextPrediction:
+        """The same from pooled features of the encoder, which may have been kept."""
+        return self._summarise(self.head(features))
+
+    def _summarise(
+        self, marginals: GaussianMarginals, num_draws: int | None = None
+    ) -> TextPrediction:
         draws = self._probabilities(marginals, num_draws)
         probs = self._log_probs(draws).exp()
         return TextPrediction(

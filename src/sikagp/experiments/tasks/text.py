@@ -1,0 +1,158 @@
+"""Intent classification on CLINC150, and finding requests that are out of scope.
+
+Heads are trained on in-scope requests only, on features of one encoder that all heads share:
+frozen, or with its last layers fine-tuned by a plain softmax. Out-of-scope requests are the
+positive class of the detection metrics; they are found by their name, never by a number.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sikagp.experiments.cell import Cell
+from sikagp.experiments.data import Intents, Utterances, clinc150
+from sikagp.experiments.data.location import cache_folder
+from sikagp.experiments.methods import Method, Problem, build_method
+from sikagp.experiments.text.features import cached_features
+from sikagp.experiments.text.finetuning import FineTuning, finetune
+from sikagp.experiments.text.mahalanobis import Mahalanobis
+from sikagp.experiments.text.random_features import SNGP
+from sikagp.experiments.text.scores import detection_scores, doubts, in_scope_scores
+from sikagp.integrations.transformers.encoders import load_encoder
+from sikagp.integrations.transformers.features import tokenize
+
+# The paper scores by predictive entropy.
+MAIN_SCORE = "entropy"
+_OWN_METHODS = {"sngp": SNGP, "mahalanobis": Mahalanobis}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TextOptions:
+    """The section ``data`` of a recipe for texts.
+
+    Attributes:
+        name: of the data.
+        encoder: name of the encoder; see :func:`load_encoder`.
+        pooling: ``"cls"`` or ``"mean"``.
+        max_tokens: longer texts are cut.
+        finetuning: options of :class:`FineTuning`; None leaves the encoder as it is.
+        rows: training texts of each intent, for quick looks; None takes all.
+    """
+
+    name: str = "clinc150"
+    encoder: str = "all-MiniLM-L6-v2"
+    pooling: str = "mean"
+    max_tokens: int = 48
+    finetuning: Mapping[str, Any] | None = None
+    rows: int | None = None
+
+
+def run(cell: Cell) -> dict[str, Any]:
+    """Train one head and score it; returns metrics, timings and the history of training."""
+    options = TextOptions(**cell.recipe.data)
+    intents = clinc150()
+    features, labels = prepare(intents, options, seed=cell.seed, folder=text_cache())
+    method = make_method(cell, features["train"].shape[-1], len(intents.names))
+    report = method.fit(
+        (features["train"], labels["train"]),
+        (features["validation"], labels["validation"]),
+        seed=cell.seed,
+        folder=cell.folder / "run",
+        progress=cell.progress,
+    )
+    found = evaluate(method, features, labels)
+    minutes = report.seconds / report.epochs / 60 if report.epochs else report.seconds / 60
+    return {
+        **found,
+        "auroc": found[f"auroc_{MAIN_SCORE}"],
+        "auprc": found[f"auprc_{MAIN_SCORE}"],
+        "fpr95": found[f"fpr95_{MAIN_SCORE}"],
+        "minutes_per_epoch": minutes,
+        "history": report.history,
+    }
+
+
+def text_cache() -> Path:
+    """Folder of features and fine-tuned layers."""
+    return cache_folder() / "text"
+
+
+def prepare(
+    intents: Intents, options: TextOptions, *, seed: int, folder: Path
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Features and labels of ``train``, ``validation``, ``test`` and ``out_of_scope``."""
+    parts = {**intents.in_scope, "out_of_scope": intents.out_of_scope["test"]}
+    parts["train"] = _first_of_each(parts["train"], options.rows)
+    encoder = load_encoder(options.encoder, parts["train"].texts)
+    tokens = {
+        name: tokenize(encoder.tokenizer, part.texts, options.max_tokens)
+        for name, part in parts.items()
+    }
+    if options.finetuning is not None:
+        finetune(
+            encoder.model,
+            tokens["train"],
+            parts["train"].labels,
+            FineTuning(**options.finetuning),
+            pooling=options.pooling,
+            folder=folder,
+            seed=seed,
+        )
+    features = {
+        name: cached_features(encoder.model, rows, options.pooling, folder)
+        for name, rows in tokens.items()
+    }
+    center, scale = features["train"].mean(0), features["train"].std(0).mean()
+    scaled = {name: (rows - center) / scale for name, rows in features.items()}
+    return scaled, {name: part.labels for name, part in parts.items()}
+
+
+def make_method(cell: Cell, in_features: int, num_classes: int) -> Method:
+    """Make the recipe's method: one of all experiments, or one for texts only."""
+    recipe = cell.recipe
+    if recipe.method in _OWN_METHODS:
+        problem = Problem(
+            in_features, num_classes, "classification", recipe.options, recipe.training
+        )
+        return _OWN_METHODS[recipe.method](problem)
+    return build_method(
+        recipe.method,
+        in_features=in_features,
+        out_features=num_classes,
+        task="classification",
+        options=recipe.options,
+        training=recipe.training,
+    )
+
+
+def evaluate(
+    method: Method, features: Mapping[str, Tensor], labels: Mapping[str, Tensor]
+) -> dict[str, float]:
+    """Scores of a trained method, with and without a temperature."""
+    names = ("validation", "test", "out_of_scope")
+    draws = {name: torch.as_tensor(method.predict(features[name])) for name in names}
+    found = in_scope_scores(
+        draws["test"], labels["test"], draws["validation"], labels["validation"]
+    )
+    inside, outside = doubts(draws["test"]), doubts(draws["out_of_scope"])
+    if isinstance(method, Mahalanobis):
+        inside["distance"] = method.doubt(features["test"])
+        outside["distance"] = method.doubt(features["out_of_scope"])
+    found |= detection_scores(inside, outside)
+    tempered = (doubts(draws[name], found["temperature"]) for name in names[1:])
+    again = detection_scores(*tempered)
+    return found | {f"{name}_tempered": again[name] for name in again if "entropy" in name}
+
+
+def _first_of_each(part: Utterances, rows: int | None) -> Utterances:
+    """The first rows of every intent."""
+    if rows is None:
+        return part
+    label = part.labels
+    rank = (label.unsqueeze(-1) == label).tril(-1).sum(-1)
+    chosen = (rank < rows).nonzero().squeeze(-1)
+    return Utterances(tuple(part.texts[index] for index in chosen.tolist()), label[chosen])

@@ -1,0 +1,1 @@
+"""Text experiments: encoders, cached features, heads that only texts are compared with, scores."""
