@@ -28,7 +28,7 @@ LAYERS = [
     ("objectives",),
     ("training", "integrations/transformers"),
     ("estimators",),
-    ("experiments", "cli", "__main__"),
+    ("experiments", "cli", "__main__", "text_command"),
 ]
 PLACE = {name: place for place, names in enumerate(LAYERS) for name in names}
 

@@ -1,4 +1,4 @@
-"""The command line: ``sikagp info``, ``bench``, ``reproduce`` and ``report``."""
+"""The command line: ``sikagp info``, ``bench``, ``reproduce``, ``report`` and ``fit-text``."""
 
 import json
 import os
@@ -39,6 +39,7 @@ def build_app() -> "Typer":
     """Return the commands as a typer app."""
     import typer
 
+    from sikagp import text_command
     from sikagp.experiments import commands
 
     app = typer.Typer(name="sikagp", no_args_is_help=True, add_completion=False, help=__doc__)
@@ -65,6 +66,7 @@ def build_app() -> "Typer":
 
     app.command()(commands.reproduce)
     app.command()(commands.report)
+    app.command()(text_command.fit_text)
     return app
 
 

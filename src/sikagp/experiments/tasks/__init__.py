@@ -19,6 +19,7 @@ from sikagp.validation import check_choice
 TASKS = {
     "regression": "sikagp.experiments.tasks.regression",
     "figure": "sikagp.experiments.tasks.figure",
+    "text": "sikagp.experiments.tasks.text",
     "benchmark": "sikagp.experiments.tasks.benchmark",
 }
 

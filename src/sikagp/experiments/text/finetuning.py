@@ -17,8 +17,8 @@ from transformers import PreTrainedModel
 
 from sikagp._typing import Float, Int
 from sikagp.experiments.files import locked, write_whole
-from sikagp.integrations.transformers.features import Tokens, equal_lengths, stack
 from sikagp.experiments.text.features import fingerprint
+from sikagp.integrations.transformers.features import Tokens, equal_lengths, stack
 from sikagp.integrations.transformers.modeling import encoder_layers
 from sikagp.integrations.transformers.pooling import pool
 from sikagp.objectives import warm_up

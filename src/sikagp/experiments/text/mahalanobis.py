@@ -55,15 +55,11 @@ class Mahalanobis:
         self.whitening = torch.linalg.cholesky(inverse).float()
         return FitReport(time.perf_counter() - start, 0)
 
-    def distances(
-        self, x: Float[Tensor, "rows features"]
-    ) -> Float[Tensor, "rows classes"]:
+    def distances(self, x: Float[Tensor, "rows features"]) -> Float[Tensor, "rows classes"]:
         """Squared distance to every class."""
         return torch.cdist(x @ self.whitening, self.means @ self.whitening).square()
 
-    def predict(
-        self, x: Float[Tensor, "rows features"]
-    ) -> Float[Tensor, "draw rows classes"]:
+    def predict(self, x: Float[Tensor, "rows features"]) -> Float[Tensor, "draw rows classes"]:
         """Class probabilities, as a single draw."""
         return (-0.5 * self.distances(x)).softmax(-1).unsqueeze(0)
 

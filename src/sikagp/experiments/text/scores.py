@@ -1,7 +1,6 @@
 """What is measured: calibration in scope, and how well doubt finds what is out of scope.
 
-Positive rows are those out of scope. Accuracies and calibration errors are in percent, as in the
-paper's tables.
+Positive rows are those out of scope. Accuracies and calibration errors are fractions.
 """
 
 from collections.abc import Mapping
@@ -36,11 +35,11 @@ def in_scope_scores(
     temperature = fit_temperature(held_out_draws.mean(0), held_out_labels)
     tempered = temper(probs, temperature).exp()
     return {
-        "accuracy": 100 * float(accuracy(probs, labels)),
+        "accuracy": float(accuracy(probs, labels)),
         "nll": float(nll(probs, labels)),
-        "ece": 100 * float(ece(probs, labels)),
+        "ece": float(ece(probs, labels)),
         "nll_tempered": float(nll(tempered, labels)),
-        "ece_tempered": 100 * float(ece(tempered, labels)),
+        "ece_tempered": float(ece(tempered, labels)),
         "temperature": temperature,
     }
 

@@ -160,9 +160,7 @@ def score(classifier: AbstainingClassifier, test: Texts) -> dict[str, float]:
         "nll": float(nll(prediction.probs, known.labels)),
         "ece": float(ece(prediction.probs, known.labels)),
         "coverage": float(answered.float().mean()),
-        "accuracy_of_answers": float(
-            accuracy(prediction.probs[answered], known.labels[answered])
-        ),
+        "accuracy_of_answers": float(accuracy(prediction.probs[answered], known.labels[answered])),
     }
     unknown = test.take((test.labels < 0).nonzero().squeeze(-1))
     if len(unknown.texts) > 0:
