@@ -50,7 +50,7 @@ def make(name: str, task: str, **options: object) -> Method:
         out_features=1 if task == "regression" else 3,
         task=task,
         options={**SMALL.get(name, {}), **options},
-        training=TRAINING,
+        training={**TRAINING, "learning_rate": 0.1} if name == "sika" else TRAINING,
     )
 
 
