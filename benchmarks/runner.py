@@ -21,6 +21,7 @@ NAMES = (
     "heads",
     "gpytorch_peers",
     "scaling",
+    "complexity",
     "latency",
     "memory",
 )

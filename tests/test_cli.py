@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 import sikagp
 from sikagp import cli
+from sikagp.experiments import clone
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
@@ -22,8 +23,8 @@ def run(*arguments: str):
 def test_help_names_the_commands() -> None:
     done = run("--help")
     assert done.exit_code == 0
-    assert "bench" in done.output
-    assert "info" in done.output
+    for command in ("bench", "info", "reproduce", "report"):
+        assert command in done.output
 
 
 def test_info_as_json() -> None:
@@ -56,12 +57,12 @@ def test_bench_prefers_the_current_folder(monkeypatch: pytest.MonkeyPatch, tmp_p
     (tmp_path / "benchmarks").mkdir()
     (tmp_path / "benchmarks" / "harness.py").touch()
     monkeypatch.chdir(tmp_path)
-    assert cli.find_benchmarks() == tmp_path
+    assert clone.find_clone() == tmp_path
 
 
 def test_bench_without_a_clone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(cli, "__file__", str(tmp_path / "a" / "b" / "cli.py"))
+    monkeypatch.setattr(clone, "__file__", str(tmp_path / "a" / "b" / "c" / "clone.py"))
     done = run("bench", "--quick")
     assert done.exit_code == 1
     assert "clone" in done.stderr

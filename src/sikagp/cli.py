@@ -1,17 +1,15 @@
-"""The command line: ``sikagp info`` and ``sikagp bench``."""
+"""The command line: ``sikagp info``, ``bench``, ``reproduce`` and ``report``."""
 
-import importlib
 import json
 import os
 import platform
-import sys
 from importlib import metadata
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import torch
 
 from sikagp import __version__
+from sikagp.experiments.clone import find_clone, load_suite
 from sikagp.ops.backends import backend_for
 
 if TYPE_CHECKING:
@@ -41,6 +39,8 @@ def build_app() -> "Typer":
     """Return the commands as a typer app."""
     import typer
 
+    from sikagp.experiments import commands
+
     app = typer.Typer(name="sikagp", no_args_is_help=True, add_completion=False, help=__doc__)
 
     @app.command()
@@ -57,12 +57,14 @@ def build_app() -> "Typer":
         arguments: Annotated[list[str] | None, typer.Argument(help="Names and options.")] = None,
     ) -> None:
         """Run the benchmarks of a clone; arguments as for `python -m benchmarks`."""
-        root = find_benchmarks()
+        root = find_clone()
         if root is None:
             typer.echo(NO_BENCHMARKS, err=True)
             raise typer.Exit(1)
-        raise typer.Exit(run_benchmarks(root, arguments or []))
+        raise typer.Exit(load_suite(root, "__main__").main(arguments or []))
 
+    app.command()(commands.reproduce)
+    app.command()(commands.report)
     return app
 
 
@@ -91,20 +93,6 @@ def as_lines(values: dict[str, Any]) -> str:
         for name, value in values.items()
     }
     return "\n".join(f"{name:{width}}  {text}" for name, text in texts.items())
-
-
-def find_benchmarks() -> Path | None:
-    """Folder of a clone: the current one, or the one that this package lies in."""
-    candidates = (Path.cwd(), Path(__file__).resolve().parents[2])
-    return next((root for root in candidates if (root / "benchmarks/harness.py").is_file()), None)
-
-
-def run_benchmarks(root: Path, arguments: list[str]) -> int:
-    """Hand the arguments to the suite; returns its exit status."""
-    if str(root) not in sys.path:
-        sys.path.insert(0, str(root))
-    suite = importlib.import_module("benchmarks.__main__")
-    return suite.main(arguments)
 
 
 def _version(library: str) -> str | None:

@@ -1,1 +1,1 @@
-"""Experiments: data, methods, recipes and reports."""
+"""Reproduction of the paper: data, recipes, runs, report; ``pip install 'sikagp[experiments]'``."""

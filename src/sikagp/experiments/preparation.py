@@ -1,0 +1,105 @@
+"""Tables made ready for learning: inputs and targets scaled by the rows that are learned from."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from sklearn.pipeline import FeatureUnion, make_pipeline
+from sklearn.preprocessing import FunctionTransformer, QuantileTransformer, StandardScaler
+from torch import Tensor
+
+from sikagp._typing import Float
+from sikagp.experiments.data import Table
+from sikagp.validation import check_choice
+
+Rows = tuple[Float[Tensor, "rows features"], Float[Tensor, " rows"]]
+NORMAL_REACH = 3.0
+
+
+def _signed_log(x: np.ndarray) -> np.ndarray:
+    return np.sign(x) * np.log1p(np.abs(x))
+
+
+def _clip(x: np.ndarray) -> np.ndarray:
+    return np.clip(x, -NORMAL_REACH, NORMAL_REACH)
+
+
+# Views of the inputs: standardised, by ranks as if normal, and with long tails pulled in.
+VIEWS = {
+    "standard": StandardScaler,
+    "normal": lambda: make_pipeline(
+        QuantileTransformer(output_distribution="normal", subsample=None, random_state=0),
+        FunctionTransformer(_clip),
+    ),
+    "signed-log": lambda: make_pipeline(
+        StandardScaler(), FunctionTransformer(_signed_log), StandardScaler()
+    ),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableOptions:
+    """The section ``data`` of a recipe for a table.
+
+    Attributes:
+        name: of the table.
+        inputs: views of the inputs, side by side: ``"standard"``, ``"normal"`` (ranks mapped to a
+            normal distribution), ``"signed-log"``.
+        validation: share of the training rows that is held out; 0 trains on all of them.
+        rows: largest number of training rows, for quick looks.
+    """
+
+    name: str
+    inputs: Sequence[str] = ("standard",)
+    validation: float = 0.1
+    rows: int | None = None
+
+    def __post_init__(self) -> None:
+        for view in self.inputs:
+            check_choice("inputs", view, VIEWS)
+        if not self.inputs or not 0 <= self.validation < 1:
+            raise ValueError(
+                "expected at least one view of the inputs and a validation share in [0, 1), "
+                f"got {list(self.inputs)} and {self.validation}"
+            )
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Standardised rows of one split.
+
+    Attributes:
+        train: rows to learn from.
+        validation: held-out rows, if any.
+        test: rows to predict.
+        scale: deviation of the training targets: raw units are this many standardised ones.
+    """
+
+    train: Rows
+    validation: Rows | None
+    test: Rows
+    scale: float
+
+
+def prepare(table: Table, options: TableOptions, *, seed: int) -> Prepared:
+    """Split, scale and hold out; the split is the standard one with the number of the seed."""
+    learned, tested = table.split(seed % table.num_splits)
+    order = torch.randperm(len(learned), generator=torch.Generator().manual_seed(seed))
+    learned = learned[order][: options.rows]
+    inputs = FeatureUnion([(view, VIEWS[view]()) for view in options.inputs])
+    inputs.fit(table.x[learned].numpy())
+    center, scale = float(table.y[learned].mean()), float(table.y[learned].std(correction=0))
+
+    def rows(index: Tensor) -> Rows:
+        x = torch.from_numpy(inputs.transform(table.x[index].numpy()))
+        return x.float(), ((table.y[index] - center) / scale).float()
+
+    held_out = math.ceil(options.validation * len(learned))
+    return Prepared(
+        rows(learned[held_out:]),
+        rows(learned[:held_out]) if held_out else None,
+        rows(tested),
+        scale,
+    )
