@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -35,6 +35,7 @@ class FitReport:
     history: list[dict[str, float]] = dataclasses.field(default_factory=list)
 
 
+@runtime_checkable
 class Method(Protocol):
     """A system that learns from rows and predicts with uncertainty."""
 

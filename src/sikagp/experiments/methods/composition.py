@@ -57,6 +57,10 @@ class OnFeatures(DeepKernel):
         nn.Module.__init__(self)
         self._assemble(backbone, num_features, head, embedding, normalisation, spectral_norm)
 
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Marginals or mixture, as the head gives them; arguments go to the backbone."""
+        return self.layer(self.features(*args, **kwargs))
+
 
 class FlipoutDeepGP(DeepGP):
     """SIKA layers trained with the paper's flipout draws of weights in place of marginals.

@@ -82,7 +82,7 @@ class ExactGP:
             loss: Any = -objective(self.model(x), y)
             loss.backward()
             optimizer.step()
-            history.append({"loss": float(loss)})
+            history.append({"loss": float(loss.detach())})
         return history
 
     @torch.no_grad()
