@@ -28,6 +28,7 @@ LAYERS = [
     ("objectives",),
     ("training",),
     ("estimators",),
+    ("tabular",),
     ("experiments", "cli", "__main__"),
 ]
 PLACE = {name: place for place, names in enumerate(LAYERS) for name in names}

@@ -13,6 +13,7 @@ import torch
 
 from sikagp import __version__
 from sikagp.ops.backends import backend_for
+from sikagp.tabular.commands import add_commands
 
 if TYPE_CHECKING:
     from typer import Typer
@@ -41,7 +42,7 @@ def build_app() -> "Typer":
     """Return the commands as a typer app."""
     import typer
 
-    app = typer.Typer(name="sikagp", no_args_is_help=True, add_completion=False, help=__doc__)
+    app = typer.Typer(name="sikagp", no_args_is_help=True, help=__doc__)
 
     @app.command()
     def info(
@@ -63,6 +64,7 @@ def build_app() -> "Typer":
             raise typer.Exit(1)
         raise typer.Exit(run_benchmarks(root, arguments or []))
 
+    add_commands(app)
     return app
 
 
