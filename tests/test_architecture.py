@@ -28,7 +28,9 @@ LAYERS = [
     ("objectives",),
     ("training", "integrations/transformers"),
     ("estimators",),
-    ("experiments", "cli", "__main__", "text_command"),
+    ("tabular",),
+    ("experiments",),
+    ("cli",),
 ]
 PLACE = {name: place for place, names in enumerate(LAYERS) for name in names}
 

@@ -89,3 +89,35 @@ def test_main_runs_the_app(
         cli.main()
     assert stop.value.code == 0
     assert json.loads(capsys.readouterr().out)["sikagp"] == sikagp.__version__
+
+
+def test_fit_and_predict(tmp_path: Path) -> None:
+    rows = "".join(f"{i},{i % 7},{2 * i + i % 7}.5\n" for i in range(40))
+    data, model = tmp_path / "data.csv", tmp_path / "model"
+    data.write_text(f"a,b,y\n{rows}")
+    done = run("fit", str(data), "--target", "y", "--out", str(model), "--epochs", "1", "--json")
+    assert done.exit_code == 0
+    assert json.loads(done.stdout)["task"] == "regression"
+    done = run("predict", str(model), str(data))
+    assert done.stdout.splitlines()[0] == "mean,std,lower,upper"
+    assert len(done.stdout.splitlines()) == 41
+    done = run("predict", str(model), str(data), "--json")
+    assert len(json.loads(done.stdout)) == 40
+    done = run("predict", str(model), str(data), "--out", str(tmp_path / "p.parquet"))
+    assert done.exit_code == 0
+    assert (tmp_path / "p.parquet").is_file()
+
+
+def test_bad_input_is_one_line_and_status_two(tmp_path: Path) -> None:
+    data = tmp_path / "data.csv"
+    data.write_text("a,y\n1,2\n")
+    for arguments in (
+        ("fit", str(tmp_path / "none.csv"), "--target", "y"),
+        ("fit", str(data), "--target", "z"),
+        ("fit", str(data), "--target", "y", "--out", str(tmp_path / "model")),
+        ("predict", str(tmp_path), str(data)),
+    ):
+        done = run(*arguments)
+        assert done.exit_code == 2
+        assert len(done.stderr.splitlines()) == 1
+        assert done.stderr.startswith("error: ")

@@ -2,8 +2,6 @@
 
 import pytest
 import torch
-from tests.helpers import assert_close
-from tests.text_rows import NAMES, labelled_texts
 
 from sikagp.experiments.cell import plan
 from sikagp.experiments.data import Intents, Utterances
@@ -18,6 +16,8 @@ from sikagp.experiments.text.scores import detection_scores, doubts, in_scope_sc
 from sikagp.integrations.transformers.encoders import tiny_encoder
 from sikagp.integrations.transformers.features import encode, tokenize
 from sikagp.integrations.transformers.modeling import encoder_layers
+from tests.helpers import assert_close
+from tests.text_rows import NAMES, labelled_texts
 
 
 @pytest.fixture
@@ -65,7 +65,9 @@ def test_finetuning_separates_classes_and_is_kept(encoded, tmp_path):
     keep = {"pooling": "mean", "folder": tmp_path, "seed": 0}
     finetune(model, tokens, labels, options, **keep)
     assert _spread(encode(model, tokens, "mean"), labels) > 2 * before
-    changed = {name for name, value in model.state_dict().items() if not value.equal(original[name])}
+    changed = {
+        name for name, value in model.state_dict().items() if not value.equal(original[name])
+    }
     assert changed
     assert all(".layer.1." in name for name in changed)
     trained = {name: value.clone() for name, value in model.state_dict().items()}

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sikagp.cli.refusals import refusals
+
 if TYPE_CHECKING:
     from sikagp.integrations.transformers.abstention import Texts
 
@@ -40,11 +42,9 @@ def fit_text(
         import transformers  # noqa: F401
     except ImportError:
         raise typer.BadParameter(NO_TRANSFORMERS) from None
-    try:
+    with refusals():
         texts, names = read_texts(path, text_column, label_column, unknown_label)
         metrics = fit_and_save(texts, names, out, encoder=encoder, coverage=coverage, seed=seed)
-    except (OSError, ValueError) as error:
-        raise typer.BadParameter(str(error)) from error
     typer.echo(as_report(path.name, encoder, names, metrics))
     typer.echo(f"model, metrics.json and report.md are in {out}")
 

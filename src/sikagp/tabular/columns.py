@@ -1,0 +1,196 @@
+"""What the columns of a table mean, and how they become the features of a model.
+
+A column of numbers is one feature; where a number is missing the median stands in, and a second
+feature says so if training rows lacked it too. A column of categories is one feature per category,
+1 or 0; a category that was not seen in training is 0 everywhere.
+"""
+
+import dataclasses
+import logging
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from sikagp.tabular.files import TableError
+
+logger = logging.getLogger(__name__)
+
+MAX_CATEGORIES = 50
+# A column where fewer cells than this share are not numbers is a column of numbers with mistakes.
+MISTAKES = 0.1
+MISSING = ("impute", "refuse")
+
+
+@dataclasses.dataclass(frozen=True)
+class NumberColumn:
+    """A column of numbers; ``median`` stands in for missing ones."""
+
+    name: str
+    median: float
+    flag_missing: bool
+
+    @property
+    def features(self) -> list[str]:
+        """Names of the features that the column becomes."""
+        return [self.name, f"{self.name} is missing"] if self.flag_missing else [self.name]
+
+    def encode(self, cells: pd.Series, missing: str) -> np.ndarray:
+        """Turn cells into features of shape (rows, features)."""
+        values = as_numbers(cells)
+        absent = np.isnan(values)
+        if absent.any():
+            _check_missing(self.name, absent, missing)
+        filled = np.where(absent, self.median, values)
+        return np.column_stack([filled, absent] if self.flag_missing else [filled]).astype(float)
+
+
+@dataclasses.dataclass(frozen=True)
+class CategoryColumn:
+    """A column of texts that recur."""
+
+    name: str
+    categories: tuple[str, ...]
+
+    @property
+    def features(self) -> list[str]:
+        """Names of the features that the column becomes."""
+        return [f"{self.name} = {category}" for category in self.categories]
+
+    def encode(self, cells: pd.Series, missing: str) -> np.ndarray:
+        """Turn cells into features of shape (rows, features)."""
+        absent = cells.isna().to_numpy()
+        if absent.any():
+            _check_missing(self.name, absent, missing)
+        text = cells.astype(str).to_numpy()
+        features = text[:, None] == np.array(self.categories, dtype=object)
+        unseen = ~features.any(1) & ~absent
+        if unseen.any():
+            row = int(np.flatnonzero(unseen)[0])
+            logger.warning(
+                "column %r, row %d: %r was not seen in training (%d such rows)",
+                *(self.name, row + 1, text[row], int(unseen.sum())),
+            )
+        return features.astype(float)
+
+
+Column = NumberColumn | CategoryColumn
+_KINDS: dict[str, type[Column]] = {"number": NumberColumn, "category": CategoryColumn}
+
+
+@dataclasses.dataclass(frozen=True)
+class Schema:
+    """Columns in the order in which a model takes them."""
+
+    columns: tuple[Column, ...]
+    missing: str = "impute"
+
+    @classmethod
+    def infer(
+        cls, table: pd.DataFrame, *, categorical: Collection[str] = (), missing: str = "impute"
+    ) -> "Schema":
+        """Decide for each column what it holds; columns without any value are left out.
+
+        Args:
+            table: rows without the target.
+            categorical: columns to take as categories even if they look like numbers.
+            missing: ``"impute"``, or ``"refuse"`` rows that lack a value.
+        """
+        if missing not in MISSING:
+            raise ValueError(f"missing must be one of {MISSING}, got {missing!r}")
+        check_columns(table, categorical)
+        empty = [name for name in table if table[name].isna().all()]
+        if empty:
+            logger.warning("left out, for they are empty: %s", ", ".join(map(repr, empty)))
+        names = [name for name in table if name not in empty]
+        if not names:
+            raise TableError("there is no column to predict from")
+        columns = tuple(_infer(table[name], force=name in categorical) for name in names)
+        return cls(columns, missing)
+
+    @property
+    def features(self) -> list[str]:
+        """Names of all features."""
+        return [feature for column in self.columns for feature in column.features]
+
+    def encode(self, table: pd.DataFrame) -> pd.DataFrame:
+        """Turn a table into numbers, one column per feature; further columns are ignored."""
+        check_columns(table, [column.name for column in self.columns])
+        parts = [column.encode(table[column.name], self.missing) for column in self.columns]
+        return pd.DataFrame(np.concatenate(parts, axis=1), columns=self.features)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the schema as JSON values."""
+        columns = [
+            {
+                "kind": next(kind for kind, known in _KINDS.items() if isinstance(column, known)),
+                **dataclasses.asdict(column),
+            }
+            for column in self.columns
+        ]
+        return {"columns": columns, "missing": self.missing}
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> "Schema":
+        """Build it from what :meth:`get_config` returned."""
+        columns = []
+        for column in config["columns"]:
+            fields = {key: value for key, value in column.items() if key != "kind"}
+            if "categories" in fields:
+                fields["categories"] = tuple(fields["categories"])
+            columns.append(_KINDS[column["kind"]](**fields))
+        return cls(tuple(columns), config["missing"])
+
+
+def check_columns(table: pd.DataFrame, names: Collection[str]) -> None:
+    """Refuse a table that lacks one of the columns."""
+    absent = [name for name in names if name not in table]
+    if absent:
+        raise TableError(
+            f"missing columns: {', '.join(map(repr, absent))}; "
+            f"the table has {', '.join(map(repr, table.columns))}"
+        )
+
+
+def looks_numeric(cells: pd.Series) -> bool:
+    """Whether a column holds numbers, perhaps with a few mistakes among them."""
+    if pd.api.types.is_bool_dtype(cells):
+        return False
+    present = cells.dropna()
+    wrong = pd.to_numeric(present, errors="coerce").isna().sum()
+    return bool(wrong < MISTAKES * len(present))
+
+
+def as_numbers(cells: pd.Series) -> np.ndarray:
+    """Cells as numbers, NaN where missing; anything else is refused with its place."""
+    values = pd.to_numeric(cells, errors="coerce").to_numpy(dtype=float, na_value=np.nan)
+    wrong = (np.isnan(values) & cells.notna().to_numpy()) | np.isinf(values)
+    if wrong.any():
+        row = int(np.flatnonzero(wrong)[0])
+        raise TableError(
+            f"column {cells.name!r}, row {row + 1}: expected a finite number, "
+            f"got {cells.iloc[row]!r} ({int(wrong.sum())} such cells)"
+        )
+    return values
+
+
+def _infer(cells: pd.Series, *, force: bool) -> Column:
+    name = str(cells.name)
+    if not force and looks_numeric(cells):
+        values = as_numbers(cells)
+        return NumberColumn(name, float(np.nanmedian(values)), bool(np.isnan(values).any()))
+    categories = sorted(cells.dropna().astype(str).unique())
+    if len(categories) > MAX_CATEGORIES:
+        raise TableError(
+            f"column {name!r} has {len(categories)} different texts, such as {categories[0]!r}; at "
+            f"most {MAX_CATEGORIES} make sense as categories: drop the column, or group its values"
+        )
+    return CategoryColumn(name, tuple(categories))
+
+
+def _check_missing(name: str, absent: np.ndarray, missing: str) -> None:
+    row, count = int(np.flatnonzero(absent)[0]) + 1, int(absent.sum())
+    if missing == "refuse":
+        raise TableError(f"column {name!r}, row {row}: the value is missing ({count} such rows)")
+    logger.info("column %r: %d missing values filled in, the first in row %d", name, count, row)

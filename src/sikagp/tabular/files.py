@@ -1,0 +1,79 @@
+"""Reading and writing tables: CSV, perhaps compressed, and Parquet."""
+
+import csv
+import gzip
+import os
+from pathlib import Path
+
+import pandas as pd
+
+SEPARATORS = (",", ";", "\t", "|")
+TEXT = (".csv", ".tsv", ".txt")
+
+
+class TableError(ValueError):
+    """A table that cannot be used; says where in the table, and what was expected."""
+
+
+def read_table(path: str | os.PathLike[str]) -> pd.DataFrame:
+    """Read a table with a header; every cell of a CSV file comes as text.
+
+    What is a number and what a category is decided later, where the row and the column of a cell
+    that does not fit can be named.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise TableError(f"there is no file {path}")
+    table = pd.read_parquet(path) if _kind(path) == ".parquet" else _read_text(path)
+    table.columns = [str(name).strip() for name in table.columns]
+    _check_distinct(path, list(table.columns))
+    if table.empty:
+        raise TableError(f"{path} has a header but no rows")
+    return table.reset_index(drop=True)
+
+
+def write_table(table: pd.DataFrame, path: str | os.PathLike[str]) -> None:
+    """Write a table as CSV or Parquet, by the file's ending; all of it or nothing."""
+    path = Path(path)
+    scratch = path.with_name(f".{os.getpid()}.{path.name}")
+    try:
+        if _kind(path) == ".parquet":
+            table.to_parquet(scratch, index=False)
+        else:
+            table.to_csv(scratch, index=False)
+        os.replace(scratch, path)
+    finally:
+        scratch.unlink(missing_ok=True)
+
+
+def _kind(path: Path) -> str:
+    """Ending that names the format, whether or not the file is compressed."""
+    endings = [ending.lower() for ending in path.suffixes if ending.lower() != ".gz"]
+    kind = endings[-1] if endings else ""
+    if kind not in (*TEXT, ".parquet"):
+        raise TableError(f"{path} must end in .csv, .tsv or .txt (perhaps .gz), or in .parquet")
+    return kind
+
+
+def _read_text(path: Path) -> pd.DataFrame:
+    """Read cells as text; the separator is the one that the header has most of."""
+    try:
+        with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as file:
+            header = file.readline()
+            separator = max(SEPARATORS, key=header.count)
+            names = next(csv.reader([header], delimiter=separator), [])
+            if not names:
+                raise TableError(f"{path} is empty: expected a header and rows")
+            _check_distinct(path, [name.strip() for name in names])
+            file.seek(0)
+            return pd.read_csv(
+                file, sep=separator, dtype=str, skipinitialspace=True, index_col=False
+            )
+    except (UnicodeDecodeError, EOFError, gzip.BadGzipFile, pd.errors.ParserError) as error:
+        raise TableError(f"{path} is not a table of text: {str(error).strip()}") from None
+
+
+def _check_distinct(path: Path, names: list[str]) -> None:
+    repeated = [name for name in names if names.count(name) > 1]
+    if repeated:
+        raise TableError(f"{path} has more than one column {repeated[0]!r}")

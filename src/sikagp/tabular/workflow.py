@@ -1,0 +1,158 @@
+"""``sikagp fit``: hold rows out, fit, score, fit again on all rows, write a folder."""
+
+import dataclasses
+import json
+import os
+import shutil
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from sklearn.model_selection import train_test_split
+
+from sikagp import metrics
+from sikagp.tabular.columns import Schema, check_columns
+from sikagp.tabular.files import TableError
+from sikagp.tabular.model import TabularModel, guess_task, target_values
+from sikagp.tabular.report import write_report
+
+LEVEL = 0.95
+MIN_ROWS = 10
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluation:
+    """Scores of a model on rows that it has not seen, beside the best constant prediction."""
+
+    rows: pd.DataFrame
+    target: np.ndarray
+    predictions: pd.DataFrame
+    scores: dict[str, float]
+
+
+def fit_table(
+    table: pd.DataFrame,
+    target: str,
+    out: str | os.PathLike[str],
+    *,
+    task: str | None = None,
+    schema: Schema | None = None,
+    test_fraction: float = 0.2,
+    seed: int = 0,
+    **options: Any,
+) -> dict[str, Any]:
+    """Fit a model to a table and write it with its scores and a report; returns the scores.
+
+    The scores come from a model that has not seen the test rows; the model that is saved has seen
+    all rows. The folder appears as a whole or not at all.
+
+    Args:
+        table: rows with a target.
+        target: name of the column to predict.
+        out: new folder.
+        task: ``"regression"`` or ``"classification"``; None looks at the target.
+        schema: meaning of the other columns; None looks at them.
+        test_fraction: share of rows to score.
+        seed: of the split and of training.
+        options: parameters of the estimator.
+    """
+    out = Path(out)
+    if out.exists():
+        raise TableError(f"{out} exists already; name another folder or remove it")
+    check_columns(table, [target])
+    if len(table) < MIN_ROWS:
+        raise TableError(f"expected at least {MIN_ROWS} rows, got {len(table)}")
+    task = task or guess_task(table[target])
+    schema = schema or Schema.infer(table.drop(columns=target))
+    options = {"task": task, "schema": schema, "random_state": seed, **options}
+    start = time.perf_counter()
+    train, test = _split(table, target, task, test_fraction, seed)
+    evaluation = evaluate(TabularModel.fit(train, target, **options), train, test)
+    model = TabularModel.fit(table, target, **options)
+    summary = {
+        "target": target,
+        "task": task,
+        "rows": len(table),
+        "test_rows": len(test),
+        "features": len(schema.features),
+        "seconds": round(time.perf_counter() - start, 2),
+        "scores": evaluation.scores,
+    }
+    out.parent.mkdir(parents=True, exist_ok=True)
+    scratch = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
+    try:
+        model.save(scratch)
+        (scratch / "metrics.json").write_text(json.dumps(summary, indent=2), encoding="utf-8")
+        write_report(scratch / "report.html", model, evaluation, summary)
+        scratch.chmod(0o755)
+        os.rename(scratch, out)
+    except BaseException:
+        shutil.rmtree(scratch, ignore_errors=True)
+        raise
+    return summary
+
+
+def evaluate(model: TabularModel, train: pd.DataFrame, test: pd.DataFrame) -> Evaluation:
+    """Score predictions for the test rows."""
+    predictions = model.predict(test, level=LEVEL)
+    target = target_values(test[model.target], model.task)
+    known = target_values(train[model.target], model.task)
+    if model.task == "regression":
+        scores = _regression_scores(predictions, target, float(known.mean()))
+    else:
+        scores = _classification_scores(model, predictions, target, known)
+    return Evaluation(test, target, predictions, scores)
+
+
+def _regression_scores(
+    predictions: pd.DataFrame, target: np.ndarray, constant: float
+) -> dict[str, float]:
+    mean, std, y = (
+        torch.tensor(values) for values in (predictions["mean"], predictions["std"], target)
+    )
+    inside = (predictions["lower"] <= target) & (target <= predictions["upper"])
+    return {
+        "rmse": float(metrics.rmse(mean, y)),
+        "nlpd": float(metrics.nlpd(mean, std.square(), y)),
+        "coverage_95": float(inside.mean()),
+        "rmse_of_the_mean": float(np.sqrt(np.mean((target - constant) ** 2))),
+    }
+
+
+def _classification_scores(
+    model: TabularModel, predictions: pd.DataFrame, target: np.ndarray, known: np.ndarray
+) -> dict[str, float]:
+    classes = model.estimator.classes_
+    probs = torch.tensor(predictions.iloc[:, -len(classes) :].to_numpy())
+    label = torch.from_numpy(np.searchsorted(classes, target))
+    values, counts = np.unique(known, return_counts=True)
+    return {
+        "accuracy": float(metrics.accuracy(probs, label)),
+        "nll": float(metrics.nll(probs, label)),
+        "ece": float(metrics.ece(probs, label)),
+        "accuracy_of_the_most_common": float(np.mean(target == values[counts.argmax()])),
+    }
+
+
+def _split(
+    table: pd.DataFrame, target: str, task: str, fraction: float, seed: int
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Hold rows out at random, each label in proportion."""
+    values = target_values(table[target], task)
+    labels = None
+    if task == "classification":
+        names, counts = np.unique(values, return_counts=True)
+        if len(names) < 2:
+            raise TableError(f"column {target!r} has one label only, {str(names[0])!r}")
+        if counts.min() < 2:
+            raise TableError(
+                f"column {target!r}: label {str(names[counts.argmin()])!r} occurs once; "
+                "every label needs at least two rows, or is the task regression?"
+            )
+        labels = values
+    train, test = train_test_split(table, test_size=fraction, random_state=seed, stratify=labels)
+    return train.reset_index(drop=True), test.reset_index(drop=True)
