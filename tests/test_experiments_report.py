@@ -73,7 +73,8 @@ def test_tables_have_the_papers_numbers_beside_ours(folder):
     assert (rows["DGP"].runs, rows["DGP"].entries[0].paper) == (0, "0.54 ± 0.01")
     best = [line.row for line in gas.lines if line.entries[0].best]
     assert best == ["Nearest neighbours"]
-    assert table.differences == {"Made up.": ["gas: DGP-SIKA", "gas: Nearest neighbours"]}
+    assert list(table.differences) == ["Made up."]
+    assert set(table.differences["Made up."]) == {"gas: DGP-SIKA", "gas: Nearest neighbours"}
 
 
 def test_published_numbers_keep_their_digits():

@@ -15,7 +15,7 @@ from sikagp._typing import Float
 from sikagp.experiments.data import Table
 from sikagp.validation import check_choice
 
-Rows = tuple[Float[Tensor, "rows features"], Float[Tensor, " rows"]]
+Rows = tuple[Float[Tensor, "_ features"], Float[Tensor, " _"]]
 _NORMAL_REACH = 3.0
 _MAX_QUANTILES = 1000
 
