@@ -128,6 +128,10 @@ class AdditiveGP(nn.Module):
         """Mean and deviation of q(w), shape (in_features, s * num_nodes, out_features)."""
         return at_least_float32(self.weight_mean), self.weight_scale
 
+    def weight_parameters(self) -> tuple[Tensor, Tensor]:
+        """Mean of q(w) and its deviation before softplus."""
+        return at_least_float32(self.weight_mean), at_least_float32(self.raw_weight_scale)
+
     def bias_posterior(self) -> tuple[Float[Tensor, " outputs"], Float[Tensor, " outputs"]]:
         """Mean and deviation of q(b), zero without a bias."""
         if self.bias_mean is None:

@@ -208,13 +208,15 @@ class SIKALayer(AdditiveGP):
             cell, weights = locate(unit, table.prior)
             mean, variance = table_moments(cell, weights, scale, table)
         else:
-            prior, posterior = self.prior(), self.weight_posterior()
+            prior = self.prior()
             cell, weights = locate(unit, prior)
             if plan == "table":
-                mean, variance = trained_moments(cell, weights, scale, prior, *posterior)
+                own = self.weight_parameters()
+                mean, variance = trained_moments(cell, weights, scale, prior, *own)
             else:
                 moments = sparse_moments if plan == "sparse" else dense_moments
-                mean, variance = moments(scaled_features(unit, prior, scale), *posterior)
+                features = scaled_features(unit, prior, scale)
+                mean, variance = moments(features, *self.weight_posterior())
         if self.residual != "none":
             variance = variance + open_variance(weights, scale, self.residual)
         return mean, variance

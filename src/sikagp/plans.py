@@ -102,13 +102,13 @@ def trained_moments(
     scale: Float[Tensor, " features"],
     prior: GridPrior,
     mean: Float[Tensor, "features weights outputs"],
-    deviation: Float[Tensor, "features weights outputs"],
+    raw_deviation: Float[Tensor, "features weights outputs"],
 ) -> Moments:
     """Interpolate between the ends of each cell in tables made for this one use."""
     shape = prior.grid.num_nodes, prior.kernel.state_size
-    left, right = weights.left * scale.unsqueeze(-1), weights.right * scale.unsqueeze(-1)
-    mean, deviation = mean.unflatten(1, shape), deviation.unflatten(1, shape)
-    return ops.moments(cell, left, right, mean, deviation, prior.tree)
+    mean, raw_deviation = mean.unflatten(1, shape), raw_deviation.unflatten(1, shape)
+    tree = prior.tree.scaled(scale)  # smaller than the two-point weights
+    return ops.moments(cell, weights.left, weights.right, mean, raw_deviation, tree)
 
 
 def sparse_moments(
@@ -143,5 +143,6 @@ def open_variance(
     weights: TwoPoint, scale: Float[Tensor, " features"], residual: str
 ) -> Float[Tensor, "rows 1"]:
     """Prior variance that the grid leaves open, summed over features."""
-    between, beyond = OPEN_SHARES[residual]
-    return (between * weights.inside + beyond * weights.outside) @ scale.square().unsqueeze(-1)
+    parts = zip(OPEN_SHARES[residual], (weights.inside, weights.outside), strict=True)
+    variance = scale.square().unsqueeze(-1)
+    return sum(part @ (share * variance) for share, part in parts if share > 0)

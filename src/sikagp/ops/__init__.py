@@ -52,10 +52,13 @@ def moments(
     near: Float[Tensor, "rows features s"],
     far: Float[Tensor, "rows features s"],
     weight: Float[Tensor, "features nodes s outputs"],
-    scale: Float[Tensor, "features nodes s outputs"],
+    raw_scale: Float[Tensor, "features nodes s outputs"],
     tree: BridgeTree,
 ) -> tuple[Float[Tensor, "rows outputs"], Float[Tensor, "rows outputs"]]:
-    """Mean and variance of f from weights and scales, through tables that are not kept."""
+    """Mean and variance of f from weights, through tables that are not kept.
+
+    The scales of the weights are the softplus of ``raw_scale``.
+    """
     if torch.compiler.is_exporting():
-        return reference.moments(cell, near, far, weight, scale, tree)
-    return operators.moments(cell, near, far, weight, scale, *tree)
+        return reference.moments(cell, near, far, weight, raw_scale, tree)
+    return operators.moments(cell, near, far, weight, raw_scale, *tree)

@@ -29,14 +29,24 @@ _SECONDS_BEFORE_NOTICE = 2.0
 _compiled: set[tuple[Loop, int, Any]] = set()
 
 
-def _run(loop: Loop, count: int, operations: int, s: int, *tensors: Tensor) -> None:
+Tensors = Tensor | tuple[Tensor, ...]
+
+
+def _run(loop: Loop, count: int, operations: int, s: int, *tensors: Tensors) -> None:
     """Run a loop over a range; the lengths of two tuples tell it the state size."""
-    arrays = [tensor.detach().numpy() for tensor in tensors]
+    arrays = [_as_arrays(t) for t in tensors]
     _run_compiled(loop, count, operations, (0,) * s, (0,) * s**2, *arrays)
 
 
+def _as_arrays(tensors: Tensors) -> Any:
+    if isinstance(tensors, Tensor):
+        return tensors.detach().numpy()
+    return tuple(t.detach().numpy() for t in tensors)
+
+
 def _run_compiled(loop: Loop, count: int, operations: int, state: tuple, *arguments: Any) -> None:
-    key = loop, len(state), arguments[-1].dtype
+    last = arguments[-1]
+    key = loop, len(state), (last[0] if isinstance(last, tuple) else last).dtype
     if key not in _compiled:
         _compile(loop, state, *arguments)
         _compiled.add(key)
@@ -61,6 +71,10 @@ def _rows(tree: BridgeTree) -> tuple[Tensor, ...]:
     return tree[0].contiguous(), *(part.flatten(2).contiguous() for part in tree[1:])
 
 
+def _as_tree(rows: tuple[Tensor, ...], tree: BridgeTree) -> BridgeTree:
+    return BridgeTree(*(row.view_as(part) for row, part in zip(rows, tree, strict=True)))
+
+
 def node_states(
     weight: Float[Tensor, "features nodes s outputs"], tree: BridgeTree
 ) -> Float[Tensor, "features nodes s outputs"]:
@@ -68,7 +82,7 @@ def node_states(
     weight = weight.contiguous()
     states = torch.empty_like(weight)
     s, operations = weight.shape[2], 3 * weight.shape[2] * weight.numel()
-    _run(states_forward, len(weight), operations, s, weight, *_rows(tree), states)
+    _run(states_forward, len(weight), operations, s, weight, _rows(tree), states)
     return states
 
 
@@ -79,13 +93,12 @@ def node_states_backward(
     tree: BridgeTree,
 ) -> tuple[Float[Tensor, "features nodes s outputs"], BridgeTree]:
     """Gradients of weights and of the tree."""
-    weight, s = weight.contiguous(), weight.shape[2]
-    d_weight, d_tree = torch.empty_like(weight), [torch.zeros_like(t) for t in _rows(tree)]
-    _run(
-        states_backward, len(weight), 6 * s * weight.numel(), s,
-        d_states.contiguous(), states, weight, *_rows(tree), d_weight, *d_tree,
-    )  # fmt: skip
-    return d_weight, BridgeTree(*(g.view_as(t) for g, t in zip(d_tree, tree, strict=True)))
+    inputs = [t.contiguous() for t in (d_states, states, weight)]
+    s, rows, d_weight = weight.shape[2], _rows(tree), torch.empty_like(inputs[2])
+    d_tree = tuple(torch.zeros_like(t) for t in rows)
+    operations = 6 * s * weight.numel()
+    _run(states_backward, len(weight), operations, s, *inputs, rows, d_weight, d_tree)
+    return d_weight, _as_tree(d_tree, tree)
 
 
 def cell_covariances(
@@ -96,7 +109,7 @@ def cell_covariances(
     features, nodes, s, outputs = scale.shape
     table = scale.new_empty(features, nodes, 2, s, s, outputs)
     operations = 4 * s * table.numel()
-    _run(covariances_forward, features, operations, s, scale, *_rows(tree), table)
+    _run(covariances_forward, features, operations, s, scale, _rows(tree), table)
     return table
 
 
@@ -107,13 +120,12 @@ def cell_covariances_backward(
     tree: BridgeTree,
 ) -> tuple[Float[Tensor, "features nodes s outputs"], BridgeTree]:
     """Gradients of scales and of the tree."""
-    scale, s = scale.contiguous(), scale.shape[2]
-    d_scale, d_tree = torch.empty_like(scale), [torch.zeros_like(t) for t in _rows(tree)]
-    _run(
-        covariances_backward, len(scale), 12 * s * table.numel(), s,
-        d_table.contiguous(), table, scale, *_rows(tree), d_scale, *d_tree,
-    )  # fmt: skip
-    return d_scale, BridgeTree(*(g.view_as(t) for g, t in zip(d_tree, tree, strict=True)))
+    inputs = [t.contiguous() for t in (d_table, scale)]
+    s, rows, d_scale = scale.shape[2], _rows(tree), torch.empty_like(inputs[1])
+    d_tree = tuple(torch.zeros_like(t) for t in rows)
+    operations = 12 * s * table.numel()
+    _run(covariances_backward, len(scale), operations, s, *inputs, rows, d_scale, d_tree)
+    return d_scale, _as_tree(d_tree, tree)
 
 
 def interpolate(
@@ -127,8 +139,8 @@ def interpolate(
     rows, s, outputs = len(cell), states.shape[2], states.shape[3]
     mean, variance = states.new_empty(rows, outputs), states.new_empty(rows, outputs)
     inputs = [t.contiguous() for t in (cell, left, right, states, covariances)]
-    operations = left.numel() * (2 + 6 * s) * outputs
-    _run(interpolation_forward, rows, operations, s, *inputs, mean, variance)
+    operations, points = left.numel() * (2 + 6 * s) * outputs, tuple(inputs[:3])
+    _run(interpolation_forward, rows, operations, s, points, tuple(inputs[3:]), (mean, variance))
     return mean, variance
 
 
@@ -144,10 +156,14 @@ def interpolate_backward(
     """Gradients of the two-point weights, the states and the covariances."""
     features, s, outputs = cell.shape[1], states.shape[2], states.shape[3]
     inputs = [t.contiguous() for t in (d_mean, d_variance, cell, left, right, states, covariances)]
-    gradients = [torch.empty_like(t) for t in inputs[3:]]
+    d_moments, points, tables = tuple(inputs[:2]), tuple(inputs[2:5]), tuple(inputs[5:])
+    d_left, d_right, d_states, d_covariances = (torch.empty_like(t) for t in inputs[3:])
     operations = left.numel() * (8 + 12 * s) * outputs + 3 * states.numel()
-    _run(interpolation_backward, features, operations, s, *inputs, *gradients)
-    return gradients[0], gradients[1], gradients[2], gradients[3]
+    _run(
+        interpolation_backward, features, operations, s,
+        d_moments, points, tables, (d_left, d_right), (d_states, d_covariances),
+    )  # fmt: skip
+    return d_left, d_right, d_states, d_covariances
 
 
 def moments(
@@ -155,17 +171,18 @@ def moments(
     near: Float[Tensor, "rows features s"],
     far: Float[Tensor, "rows features s"],
     weight: Float[Tensor, "features nodes s outputs"],
-    scale: Float[Tensor, "features nodes s outputs"],
+    raw_scale: Float[Tensor, "features nodes s outputs"],
     tree: BridgeTree,
 ) -> tuple[Float[Tensor, "rows outputs"], Float[Tensor, "rows outputs"]]:
     """Mean and variance of f from weights, through tables that are made and used in the cache."""
-    inputs = [t.contiguous() for t in (cell, near, far, weight, scale)]
+    points = cell.contiguous(), near.contiguous(), far.contiguous()
     features, _, s, outputs = weight.shape
     # Sums of groups are added in a fixed order; their number depends on the sizes alone.
     groups = min(features, max(4, min(16, 2**17 // max(1, len(cell) * outputs))))
     mean, variance = weight.new_empty(2, groups, len(cell), outputs).unbind()
-    operations = 12 * s * weight.numel() + near.numel() * (2 + 6 * s) * outputs
-    _run(moments_forward, groups, operations, s, *inputs, *_rows(tree), mean, variance)
+    operations = 30 * s * weight.numel() + near.numel() * (2 + 6 * s) * outputs
+    own = weight.contiguous(), raw_scale.contiguous()
+    _run(moments_forward, groups, operations, s, points, *own, _rows(tree), mean, variance)
     return mean.sum(0), variance.sum(0)
 
 
@@ -176,20 +193,22 @@ def moments_backward(
     near: Float[Tensor, "rows features s"],
     far: Float[Tensor, "rows features s"],
     weight: Float[Tensor, "features nodes s outputs"],
-    scale: Float[Tensor, "features nodes s outputs"],
+    raw_scale: Float[Tensor, "features nodes s outputs"],
     tree: BridgeTree,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, BridgeTree]:
-    """Gradients of the two-point weights, the weights, the scales and the tree."""
-    inputs = [t.contiguous() for t in (d_mean, d_variance, cell, near, far, weight, scale)]
+    """Gradients of the two-point weights, the weights, the raw scales and the tree."""
+    inputs = [t.contiguous() for t in (d_mean, d_variance, cell, near, far, weight, raw_scale)]
+    d_moments, points, own = tuple(inputs[:2]), tuple(inputs[2:5]), inputs[5:]
     features, _, s, outputs = weight.shape
-    gradients = [torch.empty_like(t) for t in inputs[3:]]
-    d_tree = [torch.zeros_like(t) for t in _rows(tree)]
-    operations = 40 * s * weight.numel() + near.numel() * (8 + 12 * s) * outputs
-    loop, rows = moments_backward_loop, _rows(tree)
-    _run(loop, features, operations, s, *inputs, *rows, *gradients, *d_tree)
-    d_near, d_far, d_weight, d_scale = gradients
-    whole = BridgeTree(*(g.view_as(t) for g, t in zip(d_tree, tree, strict=True)))
-    return d_near, d_far, d_weight, d_scale, whole
+    d_near, d_far, d_weight, d_scale = (torch.empty_like(t) for t in inputs[3:])
+    rows = _rows(tree)
+    d_tree = tuple(torch.zeros_like(t) for t in rows)
+    operations = 60 * s * weight.numel() + near.numel() * (8 + 12 * s) * outputs
+    _run(
+        moments_backward_loop, features, operations, s,
+        d_moments, points, *own, rows, (d_near, d_far), d_weight, d_scale, d_tree,
+    )  # fmt: skip
+    return d_near, d_far, d_weight, d_scale, _as_tree(d_tree, tree)
 
 
 def laplace_points(

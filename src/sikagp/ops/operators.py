@@ -14,7 +14,7 @@ from sikagp.tree import BridgeTree
 
 _TREE = "Tensor boundary, Tensor left, Tensor right, Tensor factor"
 _D_TREE = "Tensor, Tensor, Tensor, Tensor"
-_TRAINED = "Tensor cell, Tensor near, Tensor far, Tensor weight, Tensor scale"
+_TRAINED = "Tensor cell, Tensor near, Tensor far, Tensor weight, Tensor raw_scale"
 _POINT = "Tensor cell, Tensor left, Tensor right, Tensor states, Tensor covariances"
 
 
@@ -85,10 +85,10 @@ def interpolate_backward(
 
 @_define("moments", f"({_TRAINED}, {_TREE}) -> (Tensor, Tensor)")
 def moments(
-    cell: Tensor, near: Tensor, far: Tensor, weight: Tensor, scale: Tensor, *tree: Tensor
+    cell: Tensor, near: Tensor, far: Tensor, weight: Tensor, raw_scale: Tensor, *tree: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Mean and variance from weights and scales, through tables that are not kept."""
-    return backend_for(weight).moments(cell, near, far, weight, scale, BridgeTree(*tree))
+    """Mean and variance from weights and raw scales, through tables that are not kept."""
+    return backend_for(weight).moments(cell, near, far, weight, raw_scale, BridgeTree(*tree))
 
 
 @_define(
@@ -99,7 +99,7 @@ def moments(
 def moments_backward(
     d_mean: Tensor, d_variance: Tensor, cell: Tensor, *inputs: Tensor
 ) -> tuple[Tensor, ...]:
-    """Gradients of the two-point weights, the weights, the scales and the tree."""
+    """Gradients of the two-point weights, the weights, the raw scales and the tree."""
     trained, tree = inputs[:4], BridgeTree(*inputs[4:])
     backend = backend_for(d_mean)
     *gradients, d_tree = backend.moments_backward(d_mean, d_variance, cell, *trained, tree)

@@ -5,6 +5,7 @@ recursions may work in place. A name ``d_x`` is the gradient with respect to x.
 """
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from sikagp._typing import Float, Int
@@ -171,11 +172,12 @@ def moments(
     near: Float[Tensor, "rows features s"],
     far: Float[Tensor, "rows features s"],
     weight: Float[Tensor, "features nodes s outputs"],
-    scale: Float[Tensor, "features nodes s outputs"],
+    raw_scale: Float[Tensor, "features nodes s outputs"],
     tree: BridgeTree,
 ) -> tuple[Float[Tensor, "rows outputs"], Float[Tensor, "rows outputs"]]:
     """Mean and variance of f from weights, through tables that are not kept."""
-    return interpolate(cell, near, far, node_states(weight, tree), cell_covariances(scale, tree))
+    covariances = cell_covariances(F.softplus(raw_scale), tree)
+    return interpolate(cell, near, far, node_states(weight, tree), covariances)
 
 
 def moments_backward(
@@ -185,14 +187,15 @@ def moments_backward(
     near: Float[Tensor, "rows features s"],
     far: Float[Tensor, "rows features s"],
     weight: Float[Tensor, "features nodes s outputs"],
-    scale: Float[Tensor, "features nodes s outputs"],
+    raw_scale: Float[Tensor, "features nodes s outputs"],
     tree: BridgeTree,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, BridgeTree]:
-    """Gradients of the two-point weights, the weights, the scales and the tree."""
+    """Gradients of the two-point weights, the weights, the raw scales and the tree."""
+    scale = F.softplus(raw_scale)
     states, table = node_states(weight, tree), cell_covariances(scale, tree)
     inputs = cell, near, far, states, table
     d_near, d_far, d_states, d_table = interpolate_backward(d_mean, d_variance, *inputs)
     d_weight, first = node_states_backward(d_states, states, weight, tree)
     d_scale, second = cell_covariances_backward(d_table, table, scale, tree)
     d_tree = BridgeTree(*(a + b for a, b in zip(first, second, strict=True)))
-    return d_near, d_far, d_weight, d_scale, d_tree
+    return d_near, d_far, d_weight, d_scale * torch.sigmoid(raw_scale), d_tree
