@@ -97,12 +97,16 @@ class AdditiveGP(nn.Module):
             total = total + standard_normal_kl(at_least_float32(self.bias_mean), self.bias_scale)
         return total
 
+    def rate(self) -> Float[Tensor, " features"]:
+        """Width of the domain over the lengthscale."""
+        width = self.domain.width
+        if self.log_lengthscale is not None:
+            width = width / self.lengthscale
+        return width.expand(self.in_features)
+
     def prior(self) -> GridPrior:
         """Kernel, grid and bridge tree at the current lengthscale and domain."""
-        rate = self.domain.width
-        if self.lengthscale is not None:
-            rate = rate / self.lengthscale
-        return grid_prior(self.kernel, self.grid, rate.expand(self.in_features))
+        return grid_prior(self.kernel, self.grid, self.rate())
 
     @torch.no_grad()
     def refine(self, level: int) -> None:

@@ -15,12 +15,15 @@ from torch import Tensor
 from sikagp._typing import Float, Int
 from sikagp.ops.loops.covariances import covariances_backward, covariances_forward
 from sikagp.ops.loops.interpolation import interpolation_backward, interpolation_forward
+from sikagp.ops.loops.moments import add_groups, moments_forward
 from sikagp.ops.loops.moments import moments_backward as moments_backward_loop
-from sikagp.ops.loops.moments import moments_forward
 from sikagp.ops.loops.points import points_backward, points_forward
 from sikagp.ops.loops.prediction import SINH_SERIES, predict
 from sikagp.ops.loops.states import states_backward, states_forward
 from sikagp.ops.loops.tools import Loop
+from sikagp.ops.loops.trees import laplace_tree_backward as laplace_tree_gradients
+from sikagp.ops.loops.trees import laplace_tree_forward
+from sikagp.ops.parts import OwnParameters, Points
 from sikagp.ops.threads import share
 from sikagp.tree import BridgeTree
 
@@ -166,49 +169,50 @@ def interpolate_backward(
     return d_left, d_right, d_states, d_covariances
 
 
-def moments(
-    cell: Int[Tensor, "rows features"],
-    near: Float[Tensor, "rows features s"],
-    far: Float[Tensor, "rows features s"],
-    weight: Float[Tensor, "features nodes s outputs"],
-    raw_scale: Float[Tensor, "features nodes s outputs"],
-    tree: BridgeTree,
-) -> tuple[Float[Tensor, "rows outputs"], Float[Tensor, "rows outputs"]]:
+def moments(points: Points, own: OwnParameters, tree: BridgeTree) -> tuple[Tensor, Tensor]:
     """Mean and variance of f from weights, through tables that are made and used in the cache."""
-    points = cell.contiguous(), near.contiguous(), far.contiguous()
+    near, weight = points.near, own.weight
     features, _, s, outputs = weight.shape
+    rows = len(near)
     # Sums of groups are added in a fixed order; their number depends on the sizes alone.
-    groups = min(features, max(4, min(16, 2**17 // max(1, len(cell) * outputs))))
-    mean, variance = weight.new_empty(2, groups, len(cell), outputs).unbind()
+    groups = min(features, max(4, min(16, 2**17 // max(1, rows * outputs))))
+    parts = weight.new_empty(2, groups, rows, outputs).unbind()
     operations = 30 * s * weight.numel() + near.numel() * (2 + 6 * s) * outputs
-    own = weight.contiguous(), raw_scale.contiguous()
-    _run(moments_forward, groups, operations, s, points, *own, _rows(tree), mean, variance)
-    return mean.sum(0), variance.sum(0)
+    *weights, bias, prior_variance = (t.contiguous() for t in own)
+    inputs = tuple(t.contiguous() for t in points), *weights, _rows(tree), prior_variance
+    _run(moments_forward, groups, operations, s, *inputs, *parts)
+    sums = weight.new_empty(rows, outputs), weight.new_empty(rows, outputs)
+    arrays = (_as_arrays(t) for t in (parts, bias, sums))
+    _run_compiled(add_groups, rows, 2 * parts[0].numel(), (0,) * s, *arrays)
+    return sums
 
 
 def moments_backward(
     d_mean: Float[Tensor, "rows outputs"],
     d_variance: Float[Tensor, "rows outputs"],
-    cell: Int[Tensor, "rows features"],
-    near: Float[Tensor, "rows features s"],
-    far: Float[Tensor, "rows features s"],
-    weight: Float[Tensor, "features nodes s outputs"],
-    raw_scale: Float[Tensor, "features nodes s outputs"],
+    points: Points,
+    own: OwnParameters,
     tree: BridgeTree,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, BridgeTree]:
-    """Gradients of the two-point weights, the weights, the raw scales and the tree."""
-    inputs = [t.contiguous() for t in (d_mean, d_variance, cell, near, far, weight, raw_scale)]
-    d_moments, points, own = tuple(inputs[:2]), tuple(inputs[2:5]), inputs[5:]
-    features, _, s, outputs = weight.shape
-    d_near, d_far, d_weight, d_scale = (torch.empty_like(t) for t in inputs[3:])
+) -> tuple[Points, OwnParameters, BridgeTree]:
+    """Gradients of the points (their cells aside), of the parameters and of the tree."""
+    features, _, s, outputs = own.weight.shape
+    d_moments = d_mean.contiguous(), d_variance.contiguous()
+    points = Points(*(t.contiguous() for t in points))
+    weight, raw_scale, _, prior_variance = (t.contiguous() for t in own)
     rows = _rows(tree)
+    d_points = tuple(torch.empty_like(t) for t in points[1:])
     d_tree = tuple(torch.zeros_like(t) for t in rows)
-    operations = 60 * s * weight.numel() + near.numel() * (8 + 12 * s) * outputs
+    d_weight, d_raw, d_bias, d_prior_variance = (
+        torch.empty_like(t, memory_format=torch.contiguous_format) for t in own
+    )
+    operations = 60 * s * weight.numel() + points.near.numel() * (8 + 12 * s) * outputs
     _run(
         moments_backward_loop, features, operations, s,
-        d_moments, points, *own, rows, (d_near, d_far), d_weight, d_scale, d_tree,
+        d_moments, tuple(points), weight, raw_scale, rows, prior_variance,
+        d_points, d_weight, d_raw, d_tree, d_prior_variance, d_bias,
     )  # fmt: skip
-    return d_near, d_far, d_weight, d_scale, _as_tree(d_tree, tree)
+    d_own = OwnParameters(d_weight, d_raw, d_bias, d_prior_variance)
+    return Points(points.cell, *d_points), d_own, _as_tree(d_tree, tree)
 
 
 def laplace_points(
@@ -240,6 +244,33 @@ def laplace_points_backward(
     arrays = [t.detach().numpy() for t in (*inputs, torch.tensor([cells]), d_unit, d_rate)]
     _run_compiled(points_backward, unit.shape[1], 60 * unit.numel(), SINH_SERIES, *arrays)
     return d_unit, d_rate
+
+
+def laplace_tree(
+    rate: Float[Tensor, " features"], scale: Float[Tensor, " features"], level: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Boundary (features, 2, 2), gains and factors (features, level) of the Laplace kernel."""
+    rate, scale = rate.contiguous(), scale.contiguous()
+    boundary = rate.new_empty(len(rate), 2, 2)
+    gain, factor = rate.new_empty(len(rate), level), rate.new_empty(len(rate), level)
+    arrays = [t.detach().numpy() for t in (rate, scale, boundary, gain, factor)]
+    _run_compiled(laplace_tree_forward, len(rate), 60 * gain.numel(), (0,), *arrays)
+    return boundary, gain, factor
+
+
+def laplace_tree_backward(
+    d_boundary: Float[Tensor, "features 2 2"],
+    d_gain: Float[Tensor, "features level"],
+    d_factor: Float[Tensor, "features level"],
+    rate: Float[Tensor, " features"],
+    scale: Float[Tensor, " features"],
+) -> tuple[Float[Tensor, " features"], Float[Tensor, " features"]]:
+    """Gradients of rate and scale."""
+    inputs = [t.contiguous() for t in (rate, scale, d_boundary, d_gain, d_factor)]
+    d_rate, d_scale = torch.empty_like(inputs[0]), torch.empty_like(inputs[1])
+    arrays = [t.detach().numpy() for t in (*inputs, d_rate, d_scale)]
+    _run_compiled(laplace_tree_gradients, len(rate), 60 * d_gain.numel(), (0,), *arrays)
+    return d_rate, d_scale
 
 
 class Predictor:

@@ -2,7 +2,8 @@
 
 Conventions are those of ``states``. Tables may be scratch arrays or those of all features: a
 ``layout`` is where the states and the covariances of a place begin, the distance of their rows, the
-last cell, and how many outputs a row has left. Cell numbers are clamped as integers before they
+last cell, and how many outputs a row has left. Points may be sorted: ``row`` is then the row of
+each of them in mean and variance. Cell numbers are clamped as integers before they
 address memory, so that no input, whatever its bits, can read or write beyond a table.
 """
 
@@ -28,13 +29,14 @@ def scratch_layout(states, s):
 
 
 @compile_loop
-def add_rows(first, end, place, layout, state, points, tables, moments):
+def add_rows(first, end, row, place, layout, state, points, tables, moments):
     """Add what one place contributes to mean and variance of a range of rows."""
     (d, v, count), (z, t, stride, last, part), (cell, left, right) = place, layout, points
     (states, table), (mean, variance), s, features = tables, moments, len(state), cell.shape[1]
     size, outputs = s * s, mean.shape[1]
     for b in range(first, end):
-        n, point, target = min(max(cell[b, d], 0), last), (b * features + d) * s, b * outputs + v
+        n, point = min(max(cell[b, d], 0), last), (b * features + d) * s
+        target = (b if row is None else row[b]) * outputs + v
         p, q = load(left, point, state), load(right, point, state)
         to_mean = load_vector(mean, target, count)
         to_variance = load_vector(variance, target, count)
@@ -58,14 +60,15 @@ def _add(array, index, vector, count):
 
 
 @compile_loop
-def add_row_gradients(place, layout, state, d_moments, points, tables, d_points, d_tables):
+def add_row_gradients(row, place, layout, state, d_moments, points, tables, d_points, d_tables):
     """Add to the gradients of the two-point weights of all rows and of the tables of one place."""
     (d, v, count), (z, t, stride, last, part), (cell, left, right) = place, layout, points
     (d_mean, d_variance), (states, table), (d_left, d_right) = d_moments, tables, d_points
     (d_states, d_table), s, features, outputs = d_tables, len(state), cell.shape[1], d_mean.shape[1]
     size = s * s
     for b in range(cell.shape[0]):
-        n, point, target = min(max(cell[b, d], 0), last), (b * features + d) * s, b * outputs + v
+        n, point = min(max(cell[b, d], 0), last), (b * features + d) * s
+        target = (b if row is None else row[b]) * outputs + v
         p, q = load(left, point, state), load(right, point, state)
         u, w = load_vector(d_mean, target, count), load_vector(d_variance, target, count)
         for i in range(s):
@@ -102,7 +105,7 @@ def interpolation_forward(start, stop, state, matrix, points, tables, moments):
             for v in range(0, outputs, lanes):
                 place = d, v, min(lanes, outputs - v)
                 layout = whole_layout(place, states)
-                add_rows(first, end, place, layout, state, points, tables, moments)
+                add_rows(first, end, None, place, layout, state, points, tables, moments)
 
 
 @compile_loop
@@ -119,4 +122,6 @@ def interpolation_backward(
         for v in range(0, outputs, lanes):
             place = d, v, min(lanes, outputs - v)
             layout = whole_layout(place, tables[0])
-            add_row_gradients(place, layout, state, d_moments, points, tables, d_points, d_tables)
+            add_row_gradients(
+                None, place, layout, state, d_moments, points, tables, d_points, d_tables
+            )

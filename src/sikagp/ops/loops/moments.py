@@ -3,7 +3,9 @@
 The tables of one feature and one vector of outputs are built in scratch arrays, used by all rows
 while they are in the cache, and dropped; the backward pass builds them again. So neither the tables
 nor their gradients nor the scales ever travel to memory: only weights and raw scales are read, and
-only their gradients are written.
+only their gradients are written. What the grid leaves open, ``residual`` times the prior variance
+of each feature, and the bias are added on the way: as operations of their own on so few numbers
+they would take longer than the sums.
 
 Features come in ``len(mean)`` groups of fixed size, each with its own sums, so that the result does
 not depend on the number of threads. Conventions are those of ``states``.
@@ -48,19 +50,42 @@ def _new_tables(weight, matrix):
 
 @compile_loop
 def _new_points(points):
-    """Scratch for the points of one feature."""
+    """Scratch for the points of one feature: row, cell, weights and their gradients."""
     rows, _, s = points[1].shape
-    left, right = np.empty((2, rows, 1, s), points[1].dtype)
-    return np.empty((rows, 1), points[0].dtype), left, right
+    row, cell = np.empty(rows, np.int64), np.empty((rows, 1), np.int64)
+    left, right, d_left, d_right = np.empty((4, rows, 1, s), points[1].dtype)
+    return row, (cell, left, right), (d_left, d_right)
 
 
 @compile_loop
-def _copy_points(points, d, own):
-    """Copy the points of one feature, side by side."""
-    for b in range(len(own[0])):
-        own[0][b, 0] = points[0][b, d]
-        for i in range(own[1].shape[2]):
-            own[1][b, 0, i], own[2][b, 0, i] = points[1][b, d, i], points[2][b, d, i]
+def _sort_points(points, d, starts, row, own):
+    """Copy the points of one feature in the order of their cells.
+
+    Rows of one cell then use the same few vectors of a table one after the other. ``starts`` has
+    room for one number more than there are cells.
+    """
+    (cell, left, right, _), last = points, len(starts) - 2
+    starts[:] = 0
+    for b in range(len(cell)):
+        starts[min(max(cell[b, d], 0), last) + 1] += 1
+    for n in range(last):
+        starts[n + 1] += starts[n]
+    for b in range(len(cell)):
+        n = min(max(cell[b, d], 0), last)
+        k = starts[n]
+        starts[n] = k + 1
+        row[k], own[0][k, 0] = b, n
+        for i in range(left.shape[2]):
+            own[1][k, 0, i], own[2][k, 0, i] = left[b, d, i], right[b, d, i]
+
+
+@compile_loop
+def _write_points(row, d_own, d, d_points):
+    """Copy gradients of the points of one feature to their rows."""
+    for k in range(len(row)):
+        for i in range(d_own[0].shape[2]):
+            d_points[0][row[k], d, i] = d_own[0][k, 0, i]
+            d_points[1][row[k], d, i] = d_own[1][k, 0, i]
 
 
 @compile_loop
@@ -83,69 +108,100 @@ def _read_outputs(source, packed):
 
 
 @compile_loop
-def _write_outputs(packed, target):
-    """Copy vectors to (rows, outputs)."""
+def _write_outputs(packed, opened, target):
+    """Copy vectors to (rows, outputs), and add a number to each row."""
     rows, outputs = target.shape
     for v in range(len(packed)):
         first = v * packed.shape[2]
         for b in range(rows):
-            row = get(packed, v * rows + b)
+            row = get(packed, v * rows + b) + opened[b]
             store_vector(target, b * outputs + first, row, outputs - first)
 
 
 @compile_loop
-def moments_forward(start, stop, state, matrix, points, weight, raw, tree, mean, variance):
+def moments_forward(
+    start, stop, state, matrix, points, weight, raw, tree, prior_variance, mean, variance
+):  # fmt: skip
     """Fill mean and variance, (groups, rows, outputs), of a range of groups of features."""
     (groups, rows, outputs), features, lanes = mean.shape, len(weight), num_lanes(weight)
     states, table, scale = _new_tables(weight, matrix)
-    cells, layout, own = (
-        new_cells(table, matrix),
-        scratch_layout(states, len(state)),
-        _new_points(points),
-    )
+    cells, layout = new_cells(table, matrix), scratch_layout(states, len(state))
+    starts, (row, own, _) = np.empty(weight.shape[1], np.int64), _new_points(points)
     sums = _new_outputs(rows, weight), _new_outputs(rows, weight)
+    nothing, opened = np.zeros(rows, weight.dtype), np.empty(rows, weight.dtype)
     for group in range(start, stop):
         sums[0][:] = 0
         sums[1][:] = 0
+        opened[:] = 0
         for d in range(group * features // groups, (group + 1) * features // groups):
-            _copy_points(points, d, own)
+            _sort_points(points, d, starts, row, own)
             for v in range(len(sums[0])):
                 place = d, v * lanes, outputs - v * lanes
                 build_states(place, state, matrix, weight, tree, states)
                 _read_scales(place, raw, scale, None)
                 build_covariances(d, state, matrix, scale, tree, cells, table)
                 here, moments = (0, 0, None), (sums[0][v], sums[1][v])
-                add_rows(0, rows, here, layout, state, own, (states, table), moments)
-        _write_outputs(sums[0], mean[group])
-        _write_outputs(sums[1], variance[group])
+                add_rows(0, rows, row, here, layout, state, own, (states, table), moments)
+            for b in range(rows):
+                opened[b] += points[3][b, d] * prior_variance[d]
+        _write_outputs(sums[0], nothing, mean[group])
+        _write_outputs(sums[1], opened, variance[group])
+
+
+@compile_loop
+def add_groups(start, stop, state, groups, bias, moments):
+    """Sum a range of rows of mean and variance over groups, and add those of the bias."""
+    for k in range(2):
+        total_of, part = moments[k], groups[k]
+        for b in range(start, stop):
+            for o in range(part.shape[2]):
+                total_of[b, o] = bias[k, o]
+            for group in range(len(part)):
+                for o in range(part.shape[2]):
+                    total_of[b, o] += part[group, b, o]
+
+
+@compile_loop
+def _open_gradients(d, d_opened, residual, prior_variance, d_residual):
+    """Fill the gradients of a feature's residuals; return that of its prior variance."""
+    to_variance = prior_variance.dtype.type(0)
+    for b in range(len(d_opened)):
+        d_residual[b, d] = d_opened[b] * prior_variance[d]
+        to_variance += d_opened[b] * residual[b, d]
+    return to_variance
+
+
+@compile_loop
+def _sum_rows(source, target):
+    target[:] = 0
+    for b in range(source.shape[0]):
+        for o in range(source.shape[1]):
+            target[o] += source[b, o]
 
 
 @compile_loop
 def moments_backward(
-    start, stop, state, matrix, d_moments, points, weight, raw, tree, d_points, d_weight, d_raw,
-    d_tree,
+    start, stop, state, matrix, d_moments, points, weight, raw, tree, prior_variance,
+    d_points, d_weight, d_raw, d_tree, d_prior_variance, d_bias,
 ):  # fmt: skip
     """Fill the gradients of a range of features, and add to those of their trees."""
     (rows, outputs), lanes = d_moments[0].shape, num_lanes(weight)
     states, table, scale = _new_tables(weight, matrix)
     d_states, d_table, d_scale = _new_tables(weight, matrix)
-    cells, slope, sums = (
-        new_cells(table, matrix),
-        np.empty_like(scale),
-        new_rows(4 * len(matrix), weight),
-    )
-    layout, own, d_own = (
-        scratch_layout(states, len(state)),
-        _new_points(points),
-        _new_points(points),
-    )
+    cells, slope = new_cells(table, matrix), new_rows(weight.shape[1] * len(state), weight)
+    layout, starts = scratch_layout(states, len(state)), np.empty(weight.shape[1], np.int64)
+    (row, own, d_own), sums = _new_points(points), new_rows(4 * len(matrix), weight)
     d_mean, d_variance = _new_outputs(rows, weight), _new_outputs(rows, weight)
     _read_outputs(d_moments[0], d_mean)
     _read_outputs(d_moments[1], d_variance)
+    d_opened = d_moments[1].sum(1)
+    if start == 0 and stop > 0:
+        _sum_rows(d_moments[0], d_bias[0])
+        _sum_rows(d_moments[1], d_bias[1])
     for d in range(start, stop):
-        _copy_points(points, d, own)
+        _sort_points(points, d, starts, row, own)
+        d_own[0][:] = 0
         d_own[1][:] = 0
-        d_own[2][:] = 0
         for v in range(len(d_mean)):
             place = d, v * lanes, outputs - v * lanes
             build_states(place, state, matrix, weight, tree, states)
@@ -154,8 +210,8 @@ def moments_backward(
             d_states[:] = 0
             d_table[:] = 0
             add_row_gradients(
-                (0, 0, None), layout, state, (d_mean[v], d_variance[v]), own, (states, table),
-                d_own[1:], (d_states, d_table),
+                row, (0, 0, None), layout, state, (d_mean[v], d_variance[v]), own, (states, table),
+                d_own, (d_states, d_table),
             )  # fmt: skip
             state_gradients(
                 place, state, matrix, weight, tree, states, d_states, sums, d_weight, d_tree
@@ -164,6 +220,5 @@ def moments_backward(
                 d, state, matrix, scale, tree, cells, table, d_table, sums, d_scale, d_tree
             )
             _write_scale_gradients(place, d_scale, slope, d_raw)
-        for b in range(rows):
-            for i in range(len(state)):
-                d_points[0][b, d, i], d_points[1][b, d, i] = d_own[1][b, 0, i], d_own[2][b, 0, i]
+        _write_points(row, d_own, d, d_points)
+        d_prior_variance[d] = _open_gradients(d, d_opened, points[3], prior_variance, d_points[2])
