@@ -172,6 +172,15 @@ def _open_gradients(d, d_opened, residual, prior_variance, d_residual):
 
 
 @compile_loop
+def _sum_outputs(source):
+    sums = np.zeros(len(source), source.dtype)
+    for b in range(len(source)):
+        for o in range(source.shape[1]):
+            sums[b] += source[b, o]
+    return sums
+
+
+@compile_loop
 def _sum_rows(source, target):
     target[:] = 0
     for b in range(source.shape[0]):
@@ -194,7 +203,7 @@ def moments_backward(
     d_mean, d_variance = _new_outputs(rows, weight), _new_outputs(rows, weight)
     _read_outputs(d_moments[0], d_mean)
     _read_outputs(d_moments[1], d_variance)
-    d_opened = d_moments[1].sum(1)
+    d_opened = _sum_outputs(d_moments[1])
     if start == 0 and stop > 0:
         _sum_rows(d_moments[0], d_bias[0])
         _sum_rows(d_moments[1], d_bias[1])
