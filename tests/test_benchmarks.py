@@ -174,6 +174,14 @@ def test_interruption_keeps_what_is_done(monkeypatch: pytest.MonkeyPatch, tmp_pa
     stored = results.load(tmp_path / "latency.json")
     assert not stored["complete"]
     assert stored["cells"] == [cell]
+    asked = []
+    monkeypatch.setattr(module, "measure", lambda case, settings: asked.append(case) or {})
+    monkeypatch.setattr(module, "tables", lambda result: [])
+    monkeypatch.setattr(runner.figures, "save", lambda *arguments: None)
+    monkeypatch.setattr(runner, "skipped", lambda cells: [])
+    assert command.main(["latency", "--quick", "--resume", "--out", str(tmp_path)]) == 0
+    assert asked == [{"number": 1}]
+    assert results.load(tmp_path / "latency.json")["cells"] == [cell, {}]
 
 
 def test_documentation_gets_tables_and_figures(
