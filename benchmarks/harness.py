@@ -161,7 +161,13 @@ def compare(
             if limited and option.excess(settings):
                 comparison.skipped[name] = option.excess(settings)
                 continue
-            seconds = _warm_up(option.run, settings)
+            try:
+                seconds = _warm_up(option.run, settings)
+            except RuntimeError as error:
+                if not limited or "memory" not in str(error):
+                    raise
+                comparison.skipped[name] = "runs out of memory"
+                continue
             if limited and seconds > settings.slowest:
                 comparison.skipped[name] = f"one call takes {seconds:.1f} s"
                 continue

@@ -73,6 +73,13 @@ def test_first_call_does_not_count(clock: FakeClock) -> None:
     assert found.seconds("compiles").q75 == pytest.approx(0.1)
 
 
+def test_an_alternative_without_enough_memory_is_left_out() -> None:
+    found = compare({"huge": lambda: torch.empty(2**60), "small": lambda: None}, SETTINGS)
+    assert found.skipped == {"huge": "runs out of memory"}
+    with pytest.raises(RuntimeError, match="memory"):
+        compare({"huge": lambda: torch.empty(2**60)}, SETTINGS, limited=False)
+
+
 def test_short_calls_are_bundled(clock: FakeClock) -> None:
     found = compare({"short": clock.takes(1e-5)}, SETTINGS)
     assert found.calls["short"] == 100
