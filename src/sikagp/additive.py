@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from sikagp import ops
 from sikagp._typing import Float
 from sikagp.domains import Bound, Domain, as_domain
 from sikagp.grid import DyadicGrid
@@ -92,7 +93,7 @@ class AdditiveGP(nn.Module):
 
     def kl_divergence(self) -> Float[Tensor, ""]:
         """KL(q || prior), summed over weights and bias."""
-        total = standard_normal_kl(at_least_float32(self.weight_mean), self.weight_scale)
+        total = ops.divergence(*self.weight_parameters())
         if self.bias_mean is not None:
             total = total + standard_normal_kl(at_least_float32(self.bias_mean), self.bias_scale)
         return total

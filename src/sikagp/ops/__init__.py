@@ -11,6 +11,7 @@ from torch import Tensor
 
 from sikagp._typing import Float, Int
 from sikagp.ops import operators, reference
+from sikagp.ops.divergence import divergence
 from sikagp.ops.parts import OwnParameters, Points
 from sikagp.tree import BridgeTree
 
@@ -18,6 +19,7 @@ __all__ = [
     "OwnParameters",
     "Points",
     "cell_covariances",
+    "divergence",
     "interpolate",
     "moments",
     "node_states",

@@ -38,7 +38,7 @@ Tensors = Tensor | tuple[Tensor, ...]
 def _run(loop: Loop, count: int, operations: int, s: int, *tensors: Tensors) -> None:
     """Run a loop over a range; the lengths of two tuples tell it the state size."""
     arrays = [_as_arrays(t) for t in tensors]
-    _run_compiled(loop, count, operations, (0,) * s, (0,) * s**2, *arrays)
+    run_compiled(loop, count, operations, (0,) * s, (0,) * s**2, *arrays)
 
 
 def _as_arrays(tensors: Tensors) -> Any:
@@ -47,7 +47,8 @@ def _as_arrays(tensors: Tensors) -> Any:
     return tuple(t.detach().numpy() for t in tensors)
 
 
-def _run_compiled(loop: Loop, count: int, operations: int, state: tuple, *arguments: Any) -> None:
+def run_compiled(loop: Loop, count: int, operations: int, state: tuple, *arguments: Any) -> None:
+    """Share a loop between threads, after compiling it if need be."""
     last = arguments[-1]
     key = loop, len(state), (last[0] if isinstance(last, tuple) else last).dtype
     if key not in _compiled:
@@ -183,7 +184,7 @@ def moments(points: Points, own: OwnParameters, tree: BridgeTree) -> tuple[Tenso
     _run(moments_forward, groups, operations, s, *inputs, *parts)
     sums = weight.new_empty(rows, outputs), weight.new_empty(rows, outputs)
     arrays = (_as_arrays(t) for t in (parts, bias, sums))
-    _run_compiled(add_groups, rows, 2 * parts[0].numel(), (0,) * s, *arrays)
+    run_compiled(add_groups, rows, 2 * parts[0].numel(), (0,) * s, *arrays)
     return sums
 
 
@@ -225,7 +226,7 @@ def laplace_points(
     series, number = torch.tensor(SINH_SERIES, dtype=unit.dtype), torch.tensor([cells])
     tensors = unit, rate, number, series, left, right, inside, outside
     arrays = [t.detach().numpy() for t in tensors]
-    _run_compiled(points_forward, len(unit), 30 * unit.numel(), SINH_SERIES, *arrays)
+    run_compiled(points_forward, len(unit), 30 * unit.numel(), SINH_SERIES, *arrays)
     return left, right, inside, outside
 
 
@@ -242,7 +243,7 @@ def laplace_points_backward(
     inputs = [t.contiguous() for t in (d_left, d_right, d_inside, d_outside, unit, rate)]
     d_unit, d_rate = torch.empty_like(inputs[4]), torch.empty_like(inputs[5])
     arrays = [t.detach().numpy() for t in (*inputs, torch.tensor([cells]), d_unit, d_rate)]
-    _run_compiled(points_backward, unit.shape[1], 60 * unit.numel(), SINH_SERIES, *arrays)
+    run_compiled(points_backward, unit.shape[1], 60 * unit.numel(), SINH_SERIES, *arrays)
     return d_unit, d_rate
 
 
@@ -254,7 +255,7 @@ def laplace_tree(
     boundary = rate.new_empty(len(rate), 2, 2)
     gain, factor = rate.new_empty(len(rate), level), rate.new_empty(len(rate), level)
     arrays = [t.detach().numpy() for t in (rate, scale, boundary, gain, factor)]
-    _run_compiled(laplace_tree_forward, len(rate), 60 * gain.numel(), (0,), *arrays)
+    run_compiled(laplace_tree_forward, len(rate), 60 * gain.numel(), (0,), *arrays)
     return boundary, gain, factor
 
 
@@ -269,7 +270,7 @@ def laplace_tree_backward(
     inputs = [t.contiguous() for t in (rate, scale, d_boundary, d_gain, d_factor)]
     d_rate, d_scale = torch.empty_like(inputs[0]), torch.empty_like(inputs[1])
     arrays = [t.detach().numpy() for t in (*inputs, d_rate, d_scale)]
-    _run_compiled(laplace_tree_gradients, len(rate), 60 * d_gain.numel(), (0,), *arrays)
+    run_compiled(laplace_tree_gradients, len(rate), 60 * d_gain.numel(), (0,), *arrays)
     return d_rate, d_scale
 
 
@@ -294,5 +295,5 @@ class Predictor:
         x, bad = rows.detach().contiguous().numpy(), np.zeros(1, np.int64)
         mean, variance = np.empty((2, len(x), self._outputs), x.dtype)
         operations = 8 * x.size * self._outputs
-        _run_compiled(predict, len(x), operations, (0,), x, *self._arrays, bad, mean, variance)
+        run_compiled(predict, len(x), operations, (0,), x, *self._arrays, bad, mean, variance)
         return torch.from_numpy(mean), torch.from_numpy(variance), not bad[0]

@@ -241,3 +241,20 @@ def power_of_two(typing_context: Any, exponent: Any) -> Any:
         return builder.bitcast(bits, form)
 
     return exponent(exponent), emit
+
+
+@intrinsic
+def exponent_of(typing_context: Any, vector: Any) -> Any:
+    """Exponents of positive normal numbers, as numbers: n where 2^n <= v < 2^(n + 1)."""
+    mantissa = 23 if vector.dtype == types.float32 else 52
+    bias = 127 if vector.dtype == types.float32 else 1023
+
+    def emit(context: Any, builder: Any, sig: Any, arguments: Any) -> Any:
+        form = arguments[0].type
+        whole = ir.VectorType(ir.IntType(vector.dtype.bitwidth), form.count)
+        bits = builder.bitcast(arguments[0], whole)
+        shifted = builder.lshr(bits, ir.Constant(whole, [mantissa] * form.count))
+        number = builder.sub(shifted, ir.Constant(whole, [bias] * form.count))
+        return builder.sitofp(number, form)
+
+    return vector(vector), emit
