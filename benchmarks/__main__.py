@@ -28,6 +28,9 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--out", type=Path, default=DEFAULT_FOLDER, help=f"folder (default: {DEFAULT_FOLDER})"
     )
+    parser.add_argument(
+        "--resume", action="store_true", help="keep what an interrupted run has measured"
+    )
     parser.add_argument("--list", action="store_true", help="list the benchmarks and stop")
     parser.add_argument(
         "--write-docs",
@@ -54,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.write_docs:
         return report.write(names, options.out)
     settings = Settings(quick=options.quick, device=options.device, threads=options.threads)
-    return _run(names, settings, options.out)
+    return _run(names, settings, options.out, resume=options.resume)
 
 
 def _list(names: Sequence[str]) -> int:
@@ -64,10 +67,10 @@ def _list(names: Sequence[str]) -> int:
     return 0
 
 
-def _run(names: Sequence[str], settings: Settings, folder: Path) -> int:
+def _run(names: Sequence[str], settings: Settings, folder: Path, *, resume: bool) -> int:
     try:
         for name in names:
-            runner.run(name, settings, folder)
+            runner.run(name, settings, folder, resume=resume)
     except KeyboardInterrupt:
         print(f"\ninterrupted; finished results are in {folder}", file=sys.stderr)
         return 130

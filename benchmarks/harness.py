@@ -1,9 +1,12 @@
 """Timing alternatives side by side, so that a busy machine disturbs all of them alike.
 
 Alternatives take turns, round after round, each round starting with another one. A sample is the
-mean of as many calls as fill a millisecond. Speeds are compared within rounds and the median over
-rounds is reported, so a disturbance that lasts longer than a round cancels out, and one that does
-not is an outlier that the median ignores.
+mean of as many calls as fill a millisecond, and follows a call that is not timed: an alternative
+finds the caches and the allocator as it left them itself, as in a loop of its own, and does not pay
+for giving back memory that another one freed. Only calls that take long start at once.
+
+Speeds are compared within rounds and the median over rounds is reported, so a disturbance that
+lasts longer than a round cancels out, and one that does not is an outlier that the median ignores.
 """
 
 import gc
@@ -24,6 +27,7 @@ SAMPLE_SECONDS = 1e-3
 MAX_CALLS = 1000
 MAX_ROUNDS = 400
 SECONDS_PER_DRAW = 5e-9  # of a standard normal
+LONG_CALL = 0.3  # seconds
 
 
 @dataclass(frozen=True)
@@ -73,6 +77,14 @@ class Alternative(NamedTuple):
             return f"needs about {self.num_bytes / 2**30:.1f} GiB"
         seconds = self.num_draws * SECONDS_PER_DRAW
         return f"would take at least {seconds:.1f} s" if seconds > settings.slowest else ""
+
+
+class _Contestant(NamedTuple):
+    """An alternative that takes part, and whether a call of its own comes before each sample."""
+
+    run: Call
+    min_rounds: int
+    leads_in: bool
 
 
 class Spread(NamedTuple):
@@ -142,18 +154,25 @@ def compare(
     Those that are too slow or too large are left out, unless ``limited`` is False.
     """
     comparison = Comparison({}, {})
-    ready: dict[str, tuple[Call, int]] = {}
+    ready: dict[str, _Contestant] = {}
     with _no_garbage_collection():
         for name, given in alternatives.items():
             option = given if isinstance(given, Alternative) else Alternative(given)
             if limited and option.excess(settings):
                 comparison.skipped[name] = option.excess(settings)
                 continue
-            seconds = _warm_up(option.run, settings)
+            try:
+                seconds = _warm_up(option.run, settings)
+            except RuntimeError as error:
+                if not limited or "memory" not in str(error):
+                    raise
+                comparison.skipped[name] = "runs out of memory"
+                continue
             if limited and seconds > settings.slowest:
                 comparison.skipped[name] = f"one call takes {seconds:.1f} s"
                 continue
-            ready[name] = option.run, settings.min_rounds(seconds)
+            rounds = settings.min_rounds(seconds)
+            ready[name] = _Contestant(option.run, rounds, seconds < LONG_CALL)
             comparison.samples[name] = []
             comparison.calls[name] = calls_per_sample(seconds)
         _take_turns(ready, comparison, settings)
@@ -171,30 +190,28 @@ def calls_per_sample(seconds: float) -> int:
     return max(1, min(MAX_CALLS, math.ceil(SAMPLE_SECONDS / max(seconds, 1e-9))))
 
 
-def _take_turns(
-    ready: dict[str, tuple[Call, int]], comparison: Comparison, settings: Settings
-) -> None:
+def _take_turns(ready: dict[str, _Contestant], comparison: Comparison, settings: Settings) -> None:
     spent = dict.fromkeys(ready, 0.0)
     share = settings.seconds / max(1, len(ready))
     names = list(ready)
     for number in range(MAX_ROUNDS):
-        active = {name for name in names if spent[name] < share or number < ready[name][1]}
+        active = {name for name in names if spent[name] < share or number < ready[name].min_rounds}
         if not active:
             return
         first = number % len(names)
         for name in names[first:] + names[:first]:
             seconds = math.nan
             if name in active:
-                calls = comparison.calls[name]
-                seconds = timed(ready[name][0], settings, calls)
+                run, calls = ready[name].run, comparison.calls[name]
+                if ready[name].leads_in:
+                    run()
+                seconds = timed(run, settings, calls)
                 spent[name] += seconds * calls
             comparison.samples[name].append(seconds)
 
 
 def timed(run: Call, settings: Settings, calls: int = 1) -> float:
-    """Seconds per call; short calls are preceded by one that brings their data into the cache."""
-    if calls > 1:
-        run()
+    """Seconds per call."""
     settings.synchronise()
     start = clock()
     for _ in range(calls):

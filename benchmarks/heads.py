@@ -40,7 +40,7 @@ class Head:
     loss: Callable[[Any, Tensor], Tensor]
 
     def __post_init__(self) -> None:
-        self.optimizer = torch.optim.SGD(self.layer.parameters(), lr=1e-3, momentum=0.9)
+        self.optimizer = torch.optim.SGD(self.layer.parameters(), lr=1e-3, momentum=0.9, fused=True)
 
     def step(self, features: Tensor, y: Tensor) -> Tensor:
         """Train on one batch; returns the gradient of the features."""
@@ -109,7 +109,7 @@ def measure_whole(case: Case, settings: Settings) -> Cell:
     """Time whole training steps and the head's part in them; heads take turns."""
     make, shape, width = BACKBONES[case["backbone"]]
     backbone = make(width).to(settings.device)
-    optimizer = torch.optim.SGD(backbone.parameters(), lr=1e-3, momentum=0.9)
+    optimizer = torch.optim.SGD(backbone.parameters(), lr=1e-3, momentum=0.9, fused=True)
     x = torch.randn(case["B"], *shape, device=settings.device)
     y = torch.randint(case["O"], (case["B"],), device=settings.device)
     heads = {name: make_head(name, width, case["O"], settings.device) for name in (LINEAR, SIKA)}

@@ -12,13 +12,14 @@ import torch
 
 from benchmarks import figures, harness
 from benchmarks.harness import Settings
-from benchmarks.results import Case, Result, describe, new_result, save, skipped
+from benchmarks.results import Case, Result, describe, load, new_result, save, skipped
 
 NAMES = (
     "targets",
     "cpu_levels",
     "depth",
     "heads",
+    "objectives",
     "gpytorch_peers",
     "scaling",
     "complexity",
@@ -39,15 +40,23 @@ def question(benchmark: ModuleType) -> str:
     return (benchmark.__doc__ or "").strip().splitlines()[0]
 
 
-def run(name: str, settings: Settings, folder: Path) -> Result:
-    """Measure all cases of one benchmark, write its JSON file and its figure, print its tables."""
+def run(name: str, settings: Settings, folder: Path, *, resume: bool = False) -> Result:
+    """Measure all cases of one benchmark, write its JSON file and its figure, print its tables.
+
+    With ``resume``, cases that an interrupted run of the same commit has measured are kept.
+    """
     benchmark = load_benchmark(name)
     torch.set_num_threads(settings.threads)
     torch.manual_seed(settings.seed)
     result = new_result(name, question(benchmark), settings)
+    if resume:
+        _restore(result, folder)
     todo: list[Case] = benchmark.cases(settings)
-    start = harness.clock()
+    done = [cell["case"] for cell in result["cells"]]
+    start = harness.clock() - result["seconds"]
     for number, case in enumerate(todo, 1):
+        if case in done:
+            continue
         _progress(f"[{number}/{len(todo)}] {name}: {describe(case)} ({_since(start)})")
         result["cells"].append(benchmark.measure(case, settings))
         result["seconds"] = harness.clock() - start
@@ -60,6 +69,16 @@ def run(name: str, settings: Settings, folder: Path) -> Result:
     show(benchmark, result)
     print(f"written: {path}, {picture}\n")
     return result
+
+
+def _restore(result: Result, folder: Path) -> None:
+    """Take over the cells of an unfinished record of the same commit, machine and settings."""
+    path = folder / f"{result['benchmark']}.json"
+    if not path.exists():
+        return
+    earlier = load(path)
+    if all(earlier[key] == result[key] for key in ("git", "machine", "settings", "versions")):
+        result["cells"], result["seconds"] = earlier["cells"], earlier["seconds"]
 
 
 def show(benchmark: ModuleType, result: Result) -> None:

@@ -15,8 +15,8 @@ from hypothesis import settings
 def load_loops() -> None:
     """Load the compiled loops past the hook: Numba takes plain functions only."""
     folder = Path(find_spec("sikagp").origin).parent / "ops" / "loops"
-    names = "tools", "interpolation", "states", "covariances", "moments", "prediction", "points"
-    for name in names:
+    names = "tools vectors softplus states interpolation covariances moments"
+    for name in f"{names} divergence prediction points trees".split():
         spec = spec_from_file_location(f"sikagp.ops.loops.{name}", folder / f"{name}.py")
         sys.modules[spec.name] = module_from_spec(spec)
         spec.loader.exec_module(sys.modules[spec.name])

@@ -73,6 +73,13 @@ def test_first_call_does_not_count(clock: FakeClock) -> None:
     assert found.seconds("compiles").q75 == pytest.approx(0.1)
 
 
+def test_an_alternative_without_enough_memory_is_left_out() -> None:
+    found = compare({"huge": lambda: torch.empty(2**60), "small": lambda: None}, SETTINGS)
+    assert found.skipped == {"huge": "runs out of memory"}
+    with pytest.raises(RuntimeError, match="memory"):
+        compare({"huge": lambda: torch.empty(2**60)}, SETTINGS, limited=False)
+
+
 def test_short_calls_are_bundled(clock: FakeClock) -> None:
     found = compare({"short": clock.takes(1e-5)}, SETTINGS)
     assert found.calls["short"] == 100
@@ -174,6 +181,14 @@ def test_interruption_keeps_what_is_done(monkeypatch: pytest.MonkeyPatch, tmp_pa
     stored = results.load(tmp_path / "latency.json")
     assert not stored["complete"]
     assert stored["cells"] == [cell]
+    asked = []
+    monkeypatch.setattr(module, "measure", lambda case, settings: asked.append(case) or {})
+    monkeypatch.setattr(module, "tables", lambda result: [])
+    monkeypatch.setattr(runner.figures, "save", lambda *arguments: None)
+    monkeypatch.setattr(runner, "skipped", lambda cells: [])
+    assert command.main(["latency", "--quick", "--resume", "--out", str(tmp_path)]) == 0
+    assert asked == [{"number": 1}]
+    assert results.load(tmp_path / "latency.json")["cells"] == [cell, {}]
 
 
 def test_documentation_gets_tables_and_figures(

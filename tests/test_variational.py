@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.distributions import Normal, kl_divergence
 
-from sikagp import GaussianMarginals
+from sikagp import GaussianMarginals, ops
 from sikagp.variational import inverse_softplus, standard_normal_kl
 
 by_dtype = pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -138,3 +138,30 @@ def test_samples_carry_gradients():
     d_mean, d_variance = torch.autograd.grad(draws.sum(), (mean, variance))
     assert_close(d_mean, torch.full((3, 1), 7.0))
     assert_close(d_variance, 0.5 * draws.detach().sum(0))
+
+
+@pytest.mark.parametrize("size", [1, 31, 5000])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_compiled_divergence_and_its_gradients(size, dtype):
+    mean = torch.randn(size, dtype=dtype, requires_grad=True)
+    raw = torch.linspace(-60, 20, size, dtype=dtype).requires_grad_()
+    found = ops.divergence(mean, raw)
+    exact_mean, exact_raw = (t.detach().double().requires_grad_() for t in (mean, raw))
+    expected = standard_normal_kl(exact_mean, torch.nn.functional.softplus(exact_raw))
+    assert_close(found, expected.to(dtype))
+    gradients = torch.autograd.grad(2 * found, (mean, raw))
+    exact = torch.autograd.grad(2 * expected, (exact_mean, exact_raw))
+    for a, e in zip(gradients, exact, strict=True):
+        assert_close(a, e.to(dtype))
+
+
+def test_opcheck_of_the_divergence():
+    mean, raw = torch.randn(2, 5, dtype=torch.float64).requires_grad_().unbind()
+    torch.library.opcheck(torch.ops.sikagp.normal_divergence.default, (mean, raw))
+
+
+def test_a_lost_mean_is_not_hidden():
+    mean, raw = torch.zeros(20), torch.zeros(20)
+    mean[3] = torch.nan
+    assert ops.divergence(mean, raw).isnan()
+    assert ops.divergence(raw, mean).isnan()

@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from sikagp import ops
 from sikagp._typing import Float
 from sikagp.domains import Bound, Domain, as_domain
 from sikagp.grid import DyadicGrid
@@ -92,17 +93,21 @@ class AdditiveGP(nn.Module):
 
     def kl_divergence(self) -> Float[Tensor, ""]:
         """KL(q || prior), summed over weights and bias."""
-        total = standard_normal_kl(at_least_float32(self.weight_mean), self.weight_scale)
+        total = ops.divergence(*self.weight_parameters())
         if self.bias_mean is not None:
             total = total + standard_normal_kl(at_least_float32(self.bias_mean), self.bias_scale)
         return total
 
+    def rate(self) -> Float[Tensor, " features"]:
+        """Width of the domain over the lengthscale."""
+        width = self.domain.width
+        if self.log_lengthscale is not None:
+            width = width / self.lengthscale
+        return width.expand(self.in_features)
+
     def prior(self) -> GridPrior:
         """Kernel, grid and bridge tree at the current lengthscale and domain."""
-        rate = self.domain.width
-        if self.lengthscale is not None:
-            rate = rate / self.lengthscale
-        return grid_prior(self.kernel, self.grid, rate.expand(self.in_features))
+        return grid_prior(self.kernel, self.grid, self.rate())
 
     @torch.no_grad()
     def refine(self, level: int) -> None:
@@ -127,6 +132,10 @@ class AdditiveGP(nn.Module):
     def weight_posterior(self) -> tuple[Tensor, Tensor]:
         """Mean and deviation of q(w), shape (in_features, s * num_nodes, out_features)."""
         return at_least_float32(self.weight_mean), self.weight_scale
+
+    def weight_parameters(self) -> tuple[Tensor, Tensor]:
+        """Mean of q(w) and its deviation before softplus."""
+        return at_least_float32(self.weight_mean), at_least_float32(self.raw_weight_scale)
 
     def bias_posterior(self) -> tuple[Float[Tensor, " outputs"], Float[Tensor, " outputs"]]:
         """Mean and deviation of q(b), zero without a bias."""

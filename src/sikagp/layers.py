@@ -12,6 +12,7 @@ from sikagp.caching import TensorCache
 from sikagp.domains import Bound, Domain
 from sikagp.draws import Paths, flipout, normal_draws
 from sikagp.kernels import MarkovKernel
+from sikagp.ops import Points
 from sikagp.plans import (
     OPEN_SHARES,
     Moments,
@@ -22,8 +23,9 @@ from sikagp.plans import (
     dense_moments,
     has_predictor,
     locate,
-    open_variance,
+    open_residual,
     scaled_features,
+    scaled_prior,
     sparse_moments,
     table_moments,
     trained_moments,
@@ -120,8 +122,6 @@ class SIKALayer(AdditiveGP):
             rows = self._rows(x)
             with full_precision(rows.device):
                 mean, variance = self._moments(self.domain(rows))
-                bias_mean, bias_scale = self.bias_posterior()
-                mean, variance = mean + bias_mean, variance + bias_scale.square()
         if x.ndim != 2:
             shape = *x.shape[:-1], self.out_features
             mean, variance = mean.view(shape), variance.view(shape)
@@ -200,24 +200,33 @@ class SIKALayer(AdditiveGP):
             check_finite_rows(x)
 
     def _moments(self, unit: Tensor) -> Moments:
-        """Mean and variance of the additive part at unit coordinates, by the chosen plan."""
+        """Mean and variance at unit coordinates, by the chosen plan."""
         plan = self.plan if self.plan != "auto" else self._cheapest_plan(len(unit))
-        scale = self.variance.sqrt()
         if plan == "table" and self._cacheable():
             table = self._table.get(self._cache_sources(), self._build_table)
             cell, weights = locate(unit, table.prior)
-            mean, variance = table_moments(cell, weights, scale, table)
+            mean, variance = table_moments(cell, weights, self.variance.sqrt(), table)
+        elif plan == "table":
+            return self._trained_moments(unit)
         else:
-            prior, posterior = self.prior(), self.weight_posterior()
-            cell, weights = locate(unit, prior)
-            if plan == "table":
-                mean, variance = trained_moments(cell, weights, scale, prior, *posterior)
-            else:
-                moments = sparse_moments if plan == "sparse" else dense_moments
-                mean, variance = moments(scaled_features(unit, prior, scale), *posterior)
+            prior = self.prior()
+            weights = locate(unit, prior)[1]
+            moments = sparse_moments if plan == "sparse" else dense_moments
+            features = scaled_features(unit, prior, self.variance.sqrt())
+            mean, variance = moments(features, *self.weight_posterior())
         if self.residual != "none":
-            variance = variance + open_variance(weights, scale, self.residual)
-        return mean, variance
+            residual = open_residual(weights, self.residual)
+            variance = variance + residual @ self.variance.unsqueeze(-1)
+        bias_mean, bias_scale = self.bias_posterior()
+        return mean + bias_mean, variance + bias_scale.square()
+
+    def _trained_moments(self, unit: Tensor) -> Moments:
+        variance, (bias_mean, bias_scale) = self.variance, self.bias_posterior()
+        prior = scaled_prior(self.kernel, self.grid, self.rate(), variance.sqrt())
+        cell, weights = locate(unit, prior)
+        points = Points(cell, weights.left, weights.right, open_residual(weights, self.residual))
+        bias = torch.stack([bias_mean, bias_scale.square()])
+        return trained_moments(points, prior, variance, *self.weight_parameters(), bias)
 
     def _cheapest_plan(self, num_rows: int) -> str:
         """A table costs as much as evaluating a fraction of its nodes' number of rows."""

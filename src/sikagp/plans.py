@@ -18,10 +18,10 @@ from sikagp import ops
 from sikagp._typing import Float, Int
 from sikagp.basis import SparseFeatures, active_sum, dense_features, sparse_features
 from sikagp.grid import DyadicGrid
-from sikagp.kernels import MarkovKernel, TwoPoint
+from sikagp.kernels import Laplace, MarkovKernel, TwoPoint
 from sikagp.ops.backends import compiled_for
 from sikagp.table import two_point
-from sikagp.tree import GridPrior
+from sikagp.tree import BridgeTree, GridPrior, grid_prior
 
 # How much of the residual between nodes and beyond the grid each mode adds.
 OPEN_SHARES = {"full": (1.0, 1.0), "outside": (0.0, 1.0), "none": (0.0, 0.0)}
@@ -74,6 +74,25 @@ def has_predictor(kernel: MarkovKernel, grid: DyadicGrid, tensor: Tensor) -> boo
     return kernel.predictable and grid.uniform and compiled_for(tensor) is not None
 
 
+def scaled_prior(
+    kernel: MarkovKernel,
+    grid: DyadicGrid,
+    rate: Float[Tensor, " features"],
+    scale: Float[Tensor, " features"],
+) -> GridPrior:
+    """Grid prior with a tree of processes of deviation ``scale``.
+
+    Scaling the tree is less work than scaling the two-point weights of every row.
+    """
+    compiled = not torch.compiler.is_compiling() and compiled_for(rate) is not None
+    if not (compiled and isinstance(kernel, Laplace) and grid.uniform):
+        prior = grid_prior(kernel, grid, rate)
+        return prior._replace(tree=prior.tree.scaled(scale))
+    boundary, gain, factor = ops.operators.laplace_tree(rate, scale, grid.level)
+    gain, factor = gain[..., None, None], factor[..., None, None]
+    return GridPrior(kernel, grid, rate, BridgeTree(boundary, gain, gain, factor))
+
+
 def locate(
     unit: Float[Tensor, "rows features"], prior: GridPrior
 ) -> tuple[Int[Tensor, "rows features"], TwoPoint]:
@@ -97,18 +116,21 @@ def table_moments(
 
 
 def trained_moments(
-    cell: Int[Tensor, "rows features"],
-    weights: TwoPoint,
-    scale: Float[Tensor, " features"],
+    points: ops.Points,
     prior: GridPrior,
+    prior_variance: Float[Tensor, " features"],
     mean: Float[Tensor, "features weights outputs"],
-    deviation: Float[Tensor, "features weights outputs"],
+    raw_deviation: Float[Tensor, "features weights outputs"],
+    bias: Float[Tensor, "2 outputs"],
 ) -> Moments:
-    """Interpolate between the ends of each cell in tables made for this one use."""
+    """Interpolate in tables made for this one use; residual and bias are included.
+
+    The prior's tree is scaled by the prior deviations, see ``scaled_prior``.
+    """
     shape = prior.grid.num_nodes, prior.kernel.state_size
-    left, right = weights.left * scale.unsqueeze(-1), weights.right * scale.unsqueeze(-1)
-    mean, deviation = mean.unflatten(1, shape), deviation.unflatten(1, shape)
-    return ops.moments(cell, left, right, mean, deviation, prior.tree)
+    weights = mean.unflatten(1, shape), raw_deviation.unflatten(1, shape)
+    own = ops.OwnParameters(*weights, bias, prior_variance)
+    return ops.moments(points, own, prior.tree)
 
 
 def sparse_moments(
@@ -139,9 +161,11 @@ def scaled_features(
     return SparseFeatures(values * scale.unsqueeze(-1), index)
 
 
-def open_variance(
-    weights: TwoPoint, scale: Float[Tensor, " features"], residual: str
-) -> Float[Tensor, "rows 1"]:
-    """Prior variance that the grid leaves open, summed over features."""
-    between, beyond = OPEN_SHARES[residual]
-    return (between * weights.inside + beyond * weights.outside) @ scale.square().unsqueeze(-1)
+def open_residual(weights: TwoPoint, residual: str) -> Float[Tensor, "rows features"]:
+    """Share of the prior variance that the grid leaves open."""
+    match OPEN_SHARES[residual]:
+        case 0.0, 0.0:
+            return torch.zeros_like(weights.inside)
+        case 0.0, _:
+            return weights.outside
+    return weights.inside + weights.outside

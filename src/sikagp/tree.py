@@ -36,6 +36,11 @@ class BridgeTree(NamedTuple):
         feature = torch.arange(features, device=weight.device).unsqueeze(-1)
         return self.factor[feature, weight - 2]
 
+    def scaled(self, scale: Float[Tensor, " features"]) -> "BridgeTree":
+        """The tree of the process times a number per feature."""
+        boundary, factor = scale.view(-1, 1, 1), scale.view(-1, 1, 1, 1)
+        return self._replace(boundary=boundary * self.boundary, factor=factor * self.factor)
+
 
 def level_rows(tree_rows: int, level: int, lev: int) -> slice:
     """Rows of a tree that belong to level ``lev`` of a grid of the given level."""

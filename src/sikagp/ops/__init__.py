@@ -11,9 +11,19 @@ from torch import Tensor
 
 from sikagp._typing import Float, Int
 from sikagp.ops import operators, reference
+from sikagp.ops.divergence import divergence
+from sikagp.ops.parts import OwnParameters, Points
 from sikagp.tree import BridgeTree
 
-__all__ = ["cell_covariances", "interpolate", "moments", "node_states"]
+__all__ = [
+    "OwnParameters",
+    "Points",
+    "cell_covariances",
+    "divergence",
+    "interpolate",
+    "moments",
+    "node_states",
+]
 
 
 def node_states(
@@ -48,14 +58,9 @@ def interpolate(
 
 
 def moments(
-    cell: Int[Tensor, "rows features"],
-    near: Float[Tensor, "rows features s"],
-    far: Float[Tensor, "rows features s"],
-    weight: Float[Tensor, "features nodes s outputs"],
-    scale: Float[Tensor, "features nodes s outputs"],
-    tree: BridgeTree,
+    points: Points, own: OwnParameters, tree: BridgeTree
 ) -> tuple[Float[Tensor, "rows outputs"], Float[Tensor, "rows outputs"]]:
-    """Mean and variance of f from weights and scales, through tables that are not kept."""
+    """Mean and variance of f from a layer's parameters, through tables that are not kept."""
     if torch.compiler.is_exporting():
-        return reference.moments(cell, near, far, weight, scale, tree)
-    return operators.moments(cell, near, far, weight, scale, *tree)
+        return reference.moments(points, own, tree)
+    return operators.moments(*points, *own, *tree)

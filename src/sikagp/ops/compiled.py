@@ -15,12 +15,15 @@ from torch import Tensor
 from sikagp._typing import Float, Int
 from sikagp.ops.loops.covariances import covariances_backward, covariances_forward
 from sikagp.ops.loops.interpolation import interpolation_backward, interpolation_forward
+from sikagp.ops.loops.moments import add_groups, moments_forward
 from sikagp.ops.loops.moments import moments_backward as moments_backward_loop
-from sikagp.ops.loops.moments import moments_forward
 from sikagp.ops.loops.points import points_backward, points_forward
 from sikagp.ops.loops.prediction import SINH_SERIES, predict
 from sikagp.ops.loops.states import states_backward, states_forward
 from sikagp.ops.loops.tools import Loop
+from sikagp.ops.loops.trees import laplace_tree_backward as laplace_tree_gradients
+from sikagp.ops.loops.trees import laplace_tree_forward
+from sikagp.ops.parts import OwnParameters, Points
 from sikagp.ops.threads import share
 from sikagp.tree import BridgeTree
 
@@ -29,14 +32,25 @@ _SECONDS_BEFORE_NOTICE = 2.0
 _compiled: set[tuple[Loop, int, Any]] = set()
 
 
-def _run(loop: Loop, count: int, operations: int, s: int, *tensors: Tensor) -> None:
+Tensors = Tensor | tuple[Tensor, ...]
+
+
+def _run(loop: Loop, count: int, operations: int, s: int, *tensors: Tensors) -> None:
     """Run a loop over a range; the lengths of two tuples tell it the state size."""
-    arrays = [tensor.detach().numpy() for tensor in tensors]
-    _run_compiled(loop, count, operations, (0,) * s, (0,) * s**2, *arrays)
+    arrays = [_as_arrays(t) for t in tensors]
+    run_compiled(loop, count, operations, (0,) * s, (0,) * s**2, *arrays)
 
 
-def _run_compiled(loop: Loop, count: int, operations: int, state: tuple, *arguments: Any) -> None:
-    key = loop, len(state), arguments[-1].dtype
+def _as_arrays(tensors: Tensors) -> Any:
+    if isinstance(tensors, Tensor):
+        return tensors.detach().numpy()
+    return tuple(t.detach().numpy() for t in tensors)
+
+
+def run_compiled(loop: Loop, count: int, operations: int, state: tuple, *arguments: Any) -> None:
+    """Share a loop between threads, after compiling it if need be."""
+    last = arguments[-1]
+    key = loop, len(state), (last[0] if isinstance(last, tuple) else last).dtype
     if key not in _compiled:
         _compile(loop, state, *arguments)
         _compiled.add(key)
@@ -61,6 +75,10 @@ def _rows(tree: BridgeTree) -> tuple[Tensor, ...]:
     return tree[0].contiguous(), *(part.flatten(2).contiguous() for part in tree[1:])
 
 
+def _as_tree(rows: tuple[Tensor, ...], tree: BridgeTree) -> BridgeTree:
+    return BridgeTree(*(row.view_as(part) for row, part in zip(rows, tree, strict=True)))
+
+
 def node_states(
     weight: Float[Tensor, "features nodes s outputs"], tree: BridgeTree
 ) -> Float[Tensor, "features nodes s outputs"]:
@@ -68,7 +86,7 @@ def node_states(
     weight = weight.contiguous()
     states = torch.empty_like(weight)
     s, operations = weight.shape[2], 3 * weight.shape[2] * weight.numel()
-    _run(states_forward, len(weight), operations, s, weight, *_rows(tree), states)
+    _run(states_forward, len(weight), operations, s, weight, _rows(tree), states)
     return states
 
 
@@ -79,13 +97,12 @@ def node_states_backward(
     tree: BridgeTree,
 ) -> tuple[Float[Tensor, "features nodes s outputs"], BridgeTree]:
     """Gradients of weights and of the tree."""
-    weight, s = weight.contiguous(), weight.shape[2]
-    d_weight, d_tree = torch.empty_like(weight), [torch.zeros_like(t) for t in _rows(tree)]
-    _run(
-        states_backward, len(weight), 6 * s * weight.numel(), s,
-        d_states.contiguous(), states, weight, *_rows(tree), d_weight, *d_tree,
-    )  # fmt: skip
-    return d_weight, BridgeTree(*(g.view_as(t) for g, t in zip(d_tree, tree, strict=True)))
+    inputs = [t.contiguous() for t in (d_states, states, weight)]
+    s, rows, d_weight = weight.shape[2], _rows(tree), torch.empty_like(inputs[2])
+    d_tree = tuple(torch.zeros_like(t) for t in rows)
+    operations = 6 * s * weight.numel()
+    _run(states_backward, len(weight), operations, s, *inputs, rows, d_weight, d_tree)
+    return d_weight, _as_tree(d_tree, tree)
 
 
 def cell_covariances(
@@ -96,7 +113,7 @@ def cell_covariances(
     features, nodes, s, outputs = scale.shape
     table = scale.new_empty(features, nodes, 2, s, s, outputs)
     operations = 4 * s * table.numel()
-    _run(covariances_forward, features, operations, s, scale, *_rows(tree), table)
+    _run(covariances_forward, features, operations, s, scale, _rows(tree), table)
     return table
 
 
@@ -107,13 +124,12 @@ def cell_covariances_backward(
     tree: BridgeTree,
 ) -> tuple[Float[Tensor, "features nodes s outputs"], BridgeTree]:
     """Gradients of scales and of the tree."""
-    scale, s = scale.contiguous(), scale.shape[2]
-    d_scale, d_tree = torch.empty_like(scale), [torch.zeros_like(t) for t in _rows(tree)]
-    _run(
-        covariances_backward, len(scale), 12 * s * table.numel(), s,
-        d_table.contiguous(), table, scale, *_rows(tree), d_scale, *d_tree,
-    )  # fmt: skip
-    return d_scale, BridgeTree(*(g.view_as(t) for g, t in zip(d_tree, tree, strict=True)))
+    inputs = [t.contiguous() for t in (d_table, scale)]
+    s, rows, d_scale = scale.shape[2], _rows(tree), torch.empty_like(inputs[1])
+    d_tree = tuple(torch.zeros_like(t) for t in rows)
+    operations = 12 * s * table.numel()
+    _run(covariances_backward, len(scale), operations, s, *inputs, rows, d_scale, d_tree)
+    return d_scale, _as_tree(d_tree, tree)
 
 
 def interpolate(
@@ -127,8 +143,8 @@ def interpolate(
     rows, s, outputs = len(cell), states.shape[2], states.shape[3]
     mean, variance = states.new_empty(rows, outputs), states.new_empty(rows, outputs)
     inputs = [t.contiguous() for t in (cell, left, right, states, covariances)]
-    operations = left.numel() * (2 + 6 * s) * outputs
-    _run(interpolation_forward, rows, operations, s, *inputs, mean, variance)
+    operations, points = left.numel() * (2 + 6 * s) * outputs, tuple(inputs[:3])
+    _run(interpolation_forward, rows, operations, s, points, tuple(inputs[3:]), (mean, variance))
     return mean, variance
 
 
@@ -144,52 +160,60 @@ def interpolate_backward(
     """Gradients of the two-point weights, the states and the covariances."""
     features, s, outputs = cell.shape[1], states.shape[2], states.shape[3]
     inputs = [t.contiguous() for t in (d_mean, d_variance, cell, left, right, states, covariances)]
-    gradients = [torch.empty_like(t) for t in inputs[3:]]
+    d_moments, points, tables = tuple(inputs[:2]), tuple(inputs[2:5]), tuple(inputs[5:])
+    d_left, d_right, d_states, d_covariances = (torch.empty_like(t) for t in inputs[3:])
     operations = left.numel() * (8 + 12 * s) * outputs + 3 * states.numel()
-    _run(interpolation_backward, features, operations, s, *inputs, *gradients)
-    return gradients[0], gradients[1], gradients[2], gradients[3]
+    _run(
+        interpolation_backward, features, operations, s,
+        d_moments, points, tables, (d_left, d_right), (d_states, d_covariances),
+    )  # fmt: skip
+    return d_left, d_right, d_states, d_covariances
 
 
-def moments(
-    cell: Int[Tensor, "rows features"],
-    near: Float[Tensor, "rows features s"],
-    far: Float[Tensor, "rows features s"],
-    weight: Float[Tensor, "features nodes s outputs"],
-    scale: Float[Tensor, "features nodes s outputs"],
-    tree: BridgeTree,
-) -> tuple[Float[Tensor, "rows outputs"], Float[Tensor, "rows outputs"]]:
+def moments(points: Points, own: OwnParameters, tree: BridgeTree) -> tuple[Tensor, Tensor]:
     """Mean and variance of f from weights, through tables that are made and used in the cache."""
-    inputs = [t.contiguous() for t in (cell, near, far, weight, scale)]
+    near, weight = points.near, own.weight
     features, _, s, outputs = weight.shape
+    rows = len(near)
     # Sums of groups are added in a fixed order; their number depends on the sizes alone.
-    groups = min(features, max(4, min(16, 2**17 // max(1, len(cell) * outputs))))
-    mean, variance = weight.new_empty(2, groups, len(cell), outputs).unbind()
-    operations = 12 * s * weight.numel() + near.numel() * (2 + 6 * s) * outputs
-    _run(moments_forward, groups, operations, s, *inputs, *_rows(tree), mean, variance)
-    return mean.sum(0), variance.sum(0)
+    groups = min(features, max(4, min(16, 2**17 // max(1, rows * outputs))))
+    parts = weight.new_empty(2, groups, rows, outputs).unbind()
+    operations = 30 * s * weight.numel() + near.numel() * (2 + 6 * s) * outputs
+    *weights, bias, prior_variance = (t.contiguous() for t in own)
+    inputs = tuple(t.contiguous() for t in points), *weights, _rows(tree), prior_variance
+    _run(moments_forward, groups, operations, s, *inputs, *parts)
+    sums = weight.new_empty(rows, outputs), weight.new_empty(rows, outputs)
+    arrays = (_as_arrays(t) for t in (parts, bias, sums))
+    run_compiled(add_groups, rows, 2 * parts[0].numel(), (0,) * s, *arrays)
+    return sums
 
 
 def moments_backward(
     d_mean: Float[Tensor, "rows outputs"],
     d_variance: Float[Tensor, "rows outputs"],
-    cell: Int[Tensor, "rows features"],
-    near: Float[Tensor, "rows features s"],
-    far: Float[Tensor, "rows features s"],
-    weight: Float[Tensor, "features nodes s outputs"],
-    scale: Float[Tensor, "features nodes s outputs"],
+    points: Points,
+    own: OwnParameters,
     tree: BridgeTree,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, BridgeTree]:
-    """Gradients of the two-point weights, the weights, the scales and the tree."""
-    inputs = [t.contiguous() for t in (d_mean, d_variance, cell, near, far, weight, scale)]
-    features, _, s, outputs = weight.shape
-    gradients = [torch.empty_like(t) for t in inputs[3:]]
-    d_tree = [torch.zeros_like(t) for t in _rows(tree)]
-    operations = 40 * s * weight.numel() + near.numel() * (8 + 12 * s) * outputs
-    loop, rows = moments_backward_loop, _rows(tree)
-    _run(loop, features, operations, s, *inputs, *rows, *gradients, *d_tree)
-    d_near, d_far, d_weight, d_scale = gradients
-    whole = BridgeTree(*(g.view_as(t) for g, t in zip(d_tree, tree, strict=True)))
-    return d_near, d_far, d_weight, d_scale, whole
+) -> tuple[Points, OwnParameters, BridgeTree]:
+    """Gradients of the points (their cells aside), of the parameters and of the tree."""
+    features, _, s, outputs = own.weight.shape
+    d_moments = d_mean.contiguous(), d_variance.contiguous()
+    points = Points(*(t.contiguous() for t in points))
+    weight, raw_scale, _, prior_variance = (t.contiguous() for t in own)
+    rows = _rows(tree)
+    d_points = tuple(torch.empty_like(t) for t in points[1:])
+    d_tree = tuple(torch.zeros_like(t) for t in rows)
+    d_weight, d_raw, d_bias, d_prior_variance = (
+        torch.empty_like(t, memory_format=torch.contiguous_format) for t in own
+    )
+    operations = 60 * s * weight.numel() + points.near.numel() * (8 + 12 * s) * outputs
+    _run(
+        moments_backward_loop, features, operations, s,
+        d_moments, tuple(points), weight, raw_scale, rows, prior_variance,
+        d_points, d_weight, d_raw, d_tree, d_prior_variance, d_bias,
+    )  # fmt: skip
+    d_own = OwnParameters(d_weight, d_raw, d_bias, d_prior_variance)
+    return Points(points.cell, *d_points), d_own, _as_tree(d_tree, tree)
 
 
 def laplace_points(
@@ -202,7 +226,7 @@ def laplace_points(
     series, number = torch.tensor(SINH_SERIES, dtype=unit.dtype), torch.tensor([cells])
     tensors = unit, rate, number, series, left, right, inside, outside
     arrays = [t.detach().numpy() for t in tensors]
-    _run_compiled(points_forward, len(unit), 30 * unit.numel(), SINH_SERIES, *arrays)
+    run_compiled(points_forward, len(unit), 30 * unit.numel(), SINH_SERIES, *arrays)
     return left, right, inside, outside
 
 
@@ -219,8 +243,35 @@ def laplace_points_backward(
     inputs = [t.contiguous() for t in (d_left, d_right, d_inside, d_outside, unit, rate)]
     d_unit, d_rate = torch.empty_like(inputs[4]), torch.empty_like(inputs[5])
     arrays = [t.detach().numpy() for t in (*inputs, torch.tensor([cells]), d_unit, d_rate)]
-    _run_compiled(points_backward, unit.shape[1], 60 * unit.numel(), SINH_SERIES, *arrays)
+    run_compiled(points_backward, unit.shape[1], 60 * unit.numel(), SINH_SERIES, *arrays)
     return d_unit, d_rate
+
+
+def laplace_tree(
+    rate: Float[Tensor, " features"], scale: Float[Tensor, " features"], level: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Boundary (features, 2, 2), gains and factors (features, level) of the Laplace kernel."""
+    rate, scale = rate.contiguous(), scale.contiguous()
+    boundary = rate.new_empty(len(rate), 2, 2)
+    gain, factor = rate.new_empty(len(rate), level), rate.new_empty(len(rate), level)
+    arrays = [t.detach().numpy() for t in (rate, scale, boundary, gain, factor)]
+    run_compiled(laplace_tree_forward, len(rate), 60 * gain.numel(), (0,), *arrays)
+    return boundary, gain, factor
+
+
+def laplace_tree_backward(
+    d_boundary: Float[Tensor, "features 2 2"],
+    d_gain: Float[Tensor, "features level"],
+    d_factor: Float[Tensor, "features level"],
+    rate: Float[Tensor, " features"],
+    scale: Float[Tensor, " features"],
+) -> tuple[Float[Tensor, " features"], Float[Tensor, " features"]]:
+    """Gradients of rate and scale."""
+    inputs = [t.contiguous() for t in (rate, scale, d_boundary, d_gain, d_factor)]
+    d_rate, d_scale = torch.empty_like(inputs[0]), torch.empty_like(inputs[1])
+    arrays = [t.detach().numpy() for t in (*inputs, d_rate, d_scale)]
+    run_compiled(laplace_tree_gradients, len(rate), 60 * d_gain.numel(), (0,), *arrays)
+    return d_rate, d_scale
 
 
 class Predictor:
@@ -244,5 +295,5 @@ class Predictor:
         x, bad = rows.detach().contiguous().numpy(), np.zeros(1, np.int64)
         mean, variance = np.empty((2, len(x), self._outputs), x.dtype)
         operations = 8 * x.size * self._outputs
-        _run_compiled(predict, len(x), operations, (0,), x, *self._arrays, bad, mean, variance)
+        run_compiled(predict, len(x), operations, (0,), x, *self._arrays, bad, mean, variance)
         return torch.from_numpy(mean), torch.from_numpy(variance), not bad[0]

@@ -10,11 +10,14 @@ import torch
 from torch import Tensor
 
 from sikagp.ops.backends import backend_for
+from sikagp.ops.parts import OwnParameters, Points
 from sikagp.tree import BridgeTree
 
 _TREE = "Tensor boundary, Tensor left, Tensor right, Tensor factor"
 _D_TREE = "Tensor, Tensor, Tensor, Tensor"
-_TRAINED = "Tensor cell, Tensor near, Tensor far, Tensor weight, Tensor scale"
+_POINTS = "Tensor cell, Tensor near, Tensor far, Tensor residual"
+_OWN = "Tensor weight, Tensor raw_scale, Tensor bias, Tensor prior_variance"
+_TRAINED = f"{_POINTS}, {_OWN}, {_TREE}"
 _POINT = "Tensor cell, Tensor left, Tensor right, Tensor states, Tensor covariances"
 
 
@@ -83,27 +86,26 @@ def interpolate_backward(
     return backend_for(d_mean).interpolate_backward(d_mean, d_variance, cell, *point)
 
 
-@_define("moments", f"({_TRAINED}, {_TREE}) -> (Tensor, Tensor)")
-def moments(
-    cell: Tensor, near: Tensor, far: Tensor, weight: Tensor, scale: Tensor, *tree: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Mean and variance from weights and scales, through tables that are not kept."""
-    return backend_for(weight).moments(cell, near, far, weight, scale, BridgeTree(*tree))
+def _bundled(tensors: tuple[Tensor, ...]) -> tuple[Points, OwnParameters, BridgeTree]:
+    return Points(*tensors[:4]), OwnParameters(*tensors[4:8]), BridgeTree(*tensors[8:])
+
+
+@_define("moments", f"({_TRAINED}) -> (Tensor, Tensor)")
+def moments(cell: Tensor, near: Tensor, *others: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and variance from weights and raw scales, through tables that are not kept."""
+    return backend_for(near).moments(*_bundled((cell, near, *others)))
 
 
 @_define(
     "moments_backward",
-    f"(Tensor d_mean, Tensor d_variance, {_TRAINED}, {_TREE})"
-    f" -> (Tensor, Tensor, Tensor, Tensor, {_D_TREE})",
+    f"(Tensor d_mean, Tensor d_variance, {_TRAINED})"
+    f" -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, {_D_TREE})",
 )
-def moments_backward(
-    d_mean: Tensor, d_variance: Tensor, cell: Tensor, *inputs: Tensor
-) -> tuple[Tensor, ...]:
-    """Gradients of the two-point weights, the weights, the scales and the tree."""
-    trained, tree = inputs[:4], BridgeTree(*inputs[4:])
+def moments_backward(d_mean: Tensor, d_variance: Tensor, *inputs: Tensor) -> tuple[Tensor, ...]:
+    """Gradients of points, parameters and tree: of all inputs but the cells."""
     backend = backend_for(d_mean)
-    *gradients, d_tree = backend.moments_backward(d_mean, d_variance, cell, *trained, tree)
-    return *gradients, *d_tree
+    d_points, d_own, d_tree = backend.moments_backward(d_mean, d_variance, *_bundled(inputs))
+    return *d_points[1:], *d_own, *d_tree
 
 
 @_define(
@@ -132,6 +134,37 @@ def laplace_points_backward(
     """Gradients of unit coordinates and rates."""
     gradients = d_left, d_right, d_inside, d_outside
     return backend_for(unit).laplace_points_backward(*gradients, unit, rate, cells)
+
+
+@_define("laplace_tree", "(Tensor rate, Tensor scale, int level) -> (Tensor, Tensor, Tensor)")
+def laplace_tree(rate: Tensor, scale: Tensor, level: int) -> tuple[Tensor, ...]:
+    """Scaled bridge tree of the Laplace kernel on a uniform grid; compiled backend only."""
+    return backend_for(rate).laplace_tree(rate, scale, level)
+
+
+@_define(
+    "laplace_tree_backward",
+    "(Tensor d_boundary, Tensor d_gain, Tensor d_factor, Tensor rate, Tensor scale)"
+    " -> (Tensor, Tensor)",
+)
+def laplace_tree_backward(
+    d_boundary: Tensor, d_gain: Tensor, d_factor: Tensor, *inputs: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Gradients of rates and prior deviations."""
+    backend = backend_for(d_boundary)
+    return backend.laplace_tree_backward(d_boundary, d_gain, d_factor, *inputs)
+
+
+@laplace_tree.register_fake
+def _(rate: Tensor, scale: Tensor, level: int) -> tuple[Tensor, ...]:
+    features = rate.shape[0]
+    gain = rate.new_empty(features, level)
+    return rate.new_empty(features, 2, 2), gain, torch.empty_like(gain)
+
+
+@laplace_tree_backward.register_fake
+def _(d_boundary: Tensor, d_gain: Tensor, d_factor: Tensor, *inputs: Tensor) -> tuple[Tensor, ...]:
+    return _empty_like(*inputs)
 
 
 @node_states.register_fake
@@ -169,9 +202,10 @@ def _(d_mean: Tensor, d_variance: Tensor, cell: Tensor, *point: Tensor) -> tuple
 
 
 @moments.register_fake
-def _(cell: Tensor, near: Tensor, far: Tensor, weight: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
-    shape = cell.shape[0], weight.shape[-1]
-    return weight.new_empty(shape), weight.new_empty(shape)
+def _(*inputs: Tensor) -> tuple[Tensor, ...]:
+    points, own, _ = _bundled(inputs)
+    shape = points.cell.shape[0], own.weight.shape[-1]
+    return own.weight.new_empty(shape), own.weight.new_empty(shape)
 
 
 @moments_backward.register_fake
@@ -227,6 +261,17 @@ node_states.register_autograd(_states_gradient, setup_context=_save_all)
 cell_covariances.register_autograd(_covariances_gradient, setup_context=_save_all)
 interpolate.register_autograd(_point_gradient, setup_context=_save_inputs)
 moments.register_autograd(_moments_gradient, setup_context=_save_inputs)
+
+
+def _save_rates(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    ctx.save_for_backward(*inputs[:2])
+
+
+def _rates_gradient(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+    return *laplace_tree_backward(*gradients, *ctx.saved_tensors), None
+
+
+laplace_tree.register_autograd(_rates_gradient, setup_context=_save_rates)
 
 
 def _save_coordinates(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:

@@ -5,10 +5,12 @@ recursions may work in place. A name ``d_x`` is the gradient with respect to x.
 """
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from sikagp._typing import Float, Int
 from sikagp.grid import level_slice
+from sikagp.ops.parts import OwnParameters, Points
 from sikagp.table import (
     cell_covariances,
     interpolate,
@@ -166,33 +168,32 @@ def interpolate_backward(
     return d_left, d_right, d_states, d_covariances
 
 
-def moments(
-    cell: Int[Tensor, "rows features"],
-    near: Float[Tensor, "rows features s"],
-    far: Float[Tensor, "rows features s"],
-    weight: Float[Tensor, "features nodes s outputs"],
-    scale: Float[Tensor, "features nodes s outputs"],
-    tree: BridgeTree,
-) -> tuple[Float[Tensor, "rows outputs"], Float[Tensor, "rows outputs"]]:
+def moments(points: Points, own: OwnParameters, tree: BridgeTree) -> tuple[Tensor, Tensor]:
     """Mean and variance of f from weights, through tables that are not kept."""
-    return interpolate(cell, near, far, node_states(weight, tree), cell_covariances(scale, tree))
+    covariances = cell_covariances(F.softplus(own.raw_scale), tree)
+    tables = node_states(own.weight, tree), covariances
+    mean, variance = interpolate(*points[:3], *tables)
+    opened = points.residual @ own.prior_variance.unsqueeze(-1)
+    return mean + own.bias[0], variance + opened + own.bias[1]
 
 
 def moments_backward(
     d_mean: Float[Tensor, "rows outputs"],
     d_variance: Float[Tensor, "rows outputs"],
-    cell: Int[Tensor, "rows features"],
-    near: Float[Tensor, "rows features s"],
-    far: Float[Tensor, "rows features s"],
-    weight: Float[Tensor, "features nodes s outputs"],
-    scale: Float[Tensor, "features nodes s outputs"],
+    points: Points,
+    own: OwnParameters,
     tree: BridgeTree,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, BridgeTree]:
-    """Gradients of the two-point weights, the weights, the scales and the tree."""
-    states, table = node_states(weight, tree), cell_covariances(scale, tree)
-    inputs = cell, near, far, states, table
+) -> tuple[Points, OwnParameters, BridgeTree]:
+    """Gradients of the points (their cells aside), of the parameters and of the tree."""
+    scale = F.softplus(own.raw_scale)
+    states, table = node_states(own.weight, tree), cell_covariances(scale, tree)
+    inputs = *points[:3], states, table
     d_near, d_far, d_states, d_table = interpolate_backward(d_mean, d_variance, *inputs)
-    d_weight, first = node_states_backward(d_states, states, weight, tree)
+    d_weight, first = node_states_backward(d_states, states, own.weight, tree)
     d_scale, second = cell_covariances_backward(d_table, table, scale, tree)
-    d_tree = BridgeTree(*(a + b for a, b in zip(first, second, strict=True)))
-    return d_near, d_far, d_weight, d_scale, d_tree
+    d_opened = d_variance.sum(1)
+    d_points = Points(points.cell, d_near, d_far, torch.outer(d_opened, own.prior_variance))
+    d_bias = torch.stack([d_mean.sum(0), d_variance.sum(0)])
+    d_raw = d_scale * torch.sigmoid(own.raw_scale)
+    d_own = OwnParameters(d_weight, d_raw, d_bias, d_opened @ points.residual)
+    return d_points, d_own, BridgeTree(*(a + b for a, b in zip(first, second, strict=True)))

@@ -1,104 +1,127 @@
 """Compiled loops of the two-point interpolation: forward over rows, backward over features.
 
-Conventions are those of ``states``. Cell numbers are clamped as integers before they address
-memory, so that no input, whatever its bits, can read or write beyond a table.
+Conventions are those of ``states``. Tables may be scratch arrays or those of all features: a
+``layout`` is where the states and the covariances of a place begin, the distance of their rows, the
+last cell, and how many outputs a row has left. Points may be sorted: ``row`` is then the row of
+each of them in mean and variance. Cell numbers are clamped as integers before they
+address memory, so that no input, whatever its bits, can read or write beyond a table.
 """
 
 from sikagp.ops.loops.tools import compile_loop, load
+from sikagp.ops.loops.vectors import load_vector, num_lanes, store_vector, total, zeros
 
 BLOCK = 64  # rows that share a feature's table while it is in the cache
 
 
 @compile_loop
-def add_feature(first, end, d, slot, state, cell, left, right, states, covariances, mean, variance):
-    """Add feature d, whose tables stand at ``slot``, to mean and variance of a range of rows."""
-    s, last, features = len(state), states.shape[1] - 2, cell.shape[1]
-    outputs, zero = states.shape[3], mean.dtype.type(0)
+def whole_layout(place, states):
+    """Layout of a place in tables of all features, (features, nodes, ..., outputs)."""
+    (d, v, count), (_, nodes, s, outputs) = place, states.shape
+    row = d * nodes * s
+    return row * outputs + v, 2 * row * s * outputs + v, outputs, nodes - 2, count
+
+
+@compile_loop
+def scratch_layout(states, s):
+    """Layout of a scratch table."""
+    lanes = num_lanes(states)
+    return 0, 0, lanes, states.size // (lanes * s) - 2, None
+
+
+@compile_loop
+def add_rows(first, end, row, place, layout, state, points, tables, moments):
+    """Add what one place contributes to mean and variance of a range of rows."""
+    (d, v, count), (z, t, stride, last, part), (cell, left, right) = place, layout, points
+    (states, table), (mean, variance), s, features = tables, moments, len(state), cell.shape[1]
+    size, outputs = s * s, mean.shape[1]
     for b in range(first, end):
         n, point = min(max(cell[b, d], 0), last), (b * features + d) * s
+        target = (b if row is None else row[b]) * outputs + v
         p, q = load(left, point, state), load(right, point, state)
-        for o in range(outputs):
-            to_mean = to_variance = zero
-            for i in range(s):
-                to_mean += p[i] * states[slot, n, i, o] + q[i] * states[slot, n + 1, i, o]
-                for j in range(s):
-                    both = p[i] * q[j]
-                    to_variance += p[i] * p[j] * covariances[slot, n, 0, i, j, o]
-                    to_variance += (both + both) * covariances[slot, n, 1, i, j, o]
-                    to_variance += q[i] * q[j] * covariances[slot, n + 1, 0, i, j, o]
-            mean[b, o] += to_mean
-            variance[b, o] += to_variance
+        to_mean = load_vector(mean, target, count)
+        to_variance = load_vector(variance, target, count)
+        for i in range(s):
+            near, far = z + (n * s + i) * stride, z + (n * s + s + i) * stride
+            to_mean += load_vector(states, near, part) * p[i]
+            to_mean += load_vector(states, far, part) * q[i]
+            for j in range(s):
+                own, both = t + (2 * n * size + i * s + j) * stride, p[i] * q[j]
+                across, other = own + size * stride, own + 2 * size * stride
+                to_variance += load_vector(table, own, part) * (p[i] * p[j])
+                to_variance += load_vector(table, across, part) * (both + both)
+                to_variance += load_vector(table, other, part) * (q[i] * q[j])
+        store_vector(mean, target, to_mean, count)
+        store_vector(variance, target, to_variance, count)
 
 
 @compile_loop
-def feature_gradients(
-    d, slot, state, d_mean, d_variance, cell, left, right, states, covariances,
-    d_left, d_right, d_states, d_covariances,
-):  # fmt: skip
-    """Fill the gradients of feature d, whose tables stand at ``slot``."""
-    s, last, features = len(state), states.shape[1] - 2, cell.shape[1]
-    outputs, zero = states.shape[3], d_mean.dtype.type(0)
-    d_states[slot] = zero
-    d_covariances[slot] = zero
+def _add(array, index, vector, count):
+    store_vector(array, index, load_vector(array, index, count) + vector, count)
+
+
+@compile_loop
+def add_row_gradients(row, place, layout, state, d_moments, points, tables, d_points, d_tables):
+    """Add to the gradients of the two-point weights of all rows and of the tables of one place."""
+    (d, v, count), (z, t, stride, last, part), (cell, left, right) = place, layout, points
+    (d_mean, d_variance), (states, table), (d_left, d_right) = d_moments, tables, d_points
+    (d_states, d_table), s, features, outputs = d_tables, len(state), cell.shape[1], d_mean.shape[1]
+    size = s * s
     for b in range(cell.shape[0]):
         n, point = min(max(cell[b, d], 0), last), (b * features + d) * s
+        target = (b if row is None else row[b]) * outputs + v
         p, q = load(left, point, state), load(right, point, state)
+        u, w = load_vector(d_mean, target, count), load_vector(d_variance, target, count)
         for i in range(s):
-            to_p = to_q = zero
-            for o in range(outputs):
-                u, v = d_mean[b, o], d_variance[b, o]
-                sum_p = sum_q = zero
-                for j in range(s):
-                    near, far = (
-                        covariances[slot, n, 0, i, j, o],
-                        covariances[slot, n + 1, 0, i, j, o],
-                    )
-                    across, back = (
-                        covariances[slot, n, 1, i, j, o],
-                        covariances[slot, n, 1, j, i, o],
-                    )
-                    sum_p += near * p[j] + across * q[j]
-                    sum_q += far * q[j] + back * p[j]
-                to_p += u * states[slot, n, i, o] + v * (sum_p + sum_p)
-                to_q += u * states[slot, n + 1, i, o] + v * (sum_q + sum_q)
-            d_left[b, d, i] = to_p
-            d_right[b, d, i] = to_q
-        for i in range(s):
-            for o in range(outputs):
-                d_states[slot, n, i, o] += p[i] * d_mean[b, o]
-                d_states[slot, n + 1, i, o] += q[i] * d_mean[b, o]
+            near, far = z + (n * s + i) * stride, z + (n * s + s + i) * stride
+            sum_p, sum_q = zeros(states), zeros(states)
             for j in range(s):
-                near, both, far = p[i] * p[j], p[i] * q[j], q[i] * q[j]
-                for o in range(outputs):
-                    v = d_variance[b, o]
-                    d_covariances[slot, n, 0, i, j, o] += near * v
-                    d_covariances[slot, n, 1, i, j, o] += (both + both) * v
-                    d_covariances[slot, n + 1, 0, i, j, o] += far * v
+                own = t + (2 * n * size + i * s + j) * stride
+                across, other = own + size * stride, own + 2 * size * stride
+                back = t + ((2 * n + 1) * size + j * s + i) * stride
+                sum_p += load_vector(table, own, part) * p[j]
+                sum_p += load_vector(table, across, part) * q[j]
+                sum_q += load_vector(table, other, part) * q[j]
+                sum_q += load_vector(table, back, part) * p[j]
+                both = p[i] * q[j]
+                _add(d_table, own, w * (p[i] * p[j]), part)
+                _add(d_table, across, w * (both + both), part)
+                _add(d_table, other, w * (q[i] * q[j]), part)
+            d_left[b, d, i] += total(u * load_vector(states, near, part) + w * (sum_p + sum_p))
+            d_right[b, d, i] += total(u * load_vector(states, far, part) + w * (sum_q + sum_q))
+            _add(d_states, near, u * p[i], part)
+            _add(d_states, far, u * q[i], part)
 
 
 @compile_loop
-def interpolation_forward(
-    start, stop, state, matrix, cell, left, right, states, covariances, mean, variance
-):
+def interpolation_forward(start, stop, state, matrix, points, tables, moments):
     """Fill mean and variance of a range of rows."""
+    (states, _), (mean, variance) = tables, moments
+    features, outputs, lanes = len(states), states.shape[3], num_lanes(states)
     for first in range(start, stop, BLOCK):
         end = min(first + BLOCK, stop)
         mean[first:end] = 0
         variance[first:end] = 0
-        for d in range(cell.shape[1]):
-            add_feature(
-                first, end, d, d, state, cell, left, right, states, covariances, mean, variance
-            )
+        for d in range(features):
+            for v in range(0, outputs, lanes):
+                place = d, v, min(lanes, outputs - v)
+                layout = whole_layout(place, states)
+                add_rows(first, end, None, place, layout, state, points, tables, moments)
 
 
 @compile_loop
 def interpolation_backward(
-    start, stop, state, matrix, d_mean, d_variance, cell, left, right, states, covariances,
-    d_left, d_right, d_states, d_covariances,
+    start, stop, state, matrix, d_moments, points, tables, d_points, d_tables
 ):  # fmt: skip
     """Fill the gradients of weights and tables of a range of features."""
+    outputs, lanes = tables[0].shape[3], num_lanes(tables[0])
     for d in range(start, stop):
-        feature_gradients(
-            d, d, state, d_mean, d_variance, cell, left, right, states, covariances,
-            d_left, d_right, d_states, d_covariances,
-        )  # fmt: skip
+        d_tables[0][d] = 0
+        d_tables[1][d] = 0
+        d_points[0][:, d] = 0
+        d_points[1][:, d] = 0
+        for v in range(0, outputs, lanes):
+            place = d, v, min(lanes, outputs - v)
+            layout = whole_layout(place, tables[0])
+            add_row_gradients(
+                None, place, layout, state, d_moments, points, tables, d_points, d_tables
+            )

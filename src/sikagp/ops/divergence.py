@@ -1,0 +1,91 @@
+"""KL divergence of a layer's weights from their prior, as one operator."""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from sikagp._typing import Float
+from sikagp.ops.backends import compiled_for
+
+
+@torch.library.custom_op(
+    "sikagp::normal_divergence", mutates_args=(), schema="(Tensor mean, Tensor raw_scale) -> Tensor"
+)
+def normal_divergence(mean: Tensor, raw_scale: Tensor) -> Tensor:
+    """KL(N(mean, scale^2) || N(0, 1)) with ``scale = softplus(raw_scale)``, summed."""
+    backend = compiled_for(mean)
+    if backend is None:
+        return _formula(mean, raw_scale)
+    from sikagp.ops.loops.divergence import CHUNK, divergence_forward
+
+    sums = mean.new_empty(-(-mean.numel() // CHUNK))
+    arrays = _flat_arrays(mean, raw_scale, sums)
+    backend.run_compiled(divergence_forward, len(sums), 40 * mean.numel(), (0,), *arrays)
+    return sums.sum()
+
+
+@torch.library.custom_op(
+    "sikagp::normal_divergence_backward",
+    mutates_args=(),
+    schema="(Tensor gradient, Tensor mean, Tensor raw_scale) -> (Tensor, Tensor)",
+)
+def normal_divergence_backward(
+    gradient: Tensor, mean: Tensor, raw_scale: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Gradients of means and raw scales."""
+    backend = compiled_for(mean)
+    if backend is None:
+        scale = F.softplus(raw_scale)
+        return gradient * mean, gradient * (scale - 1 / scale) * torch.sigmoid(raw_scale)
+    from sikagp.ops.loops.divergence import CHUNK, divergence_backward
+
+    d_mean, d_raw = _empty_like(mean), _empty_like(raw_scale)
+    arrays, chunks = (
+        _flat_arrays(gradient, mean, raw_scale, d_mean, d_raw),
+        -(-mean.numel() // CHUNK),
+    )
+    backend.run_compiled(divergence_backward, chunks, 40 * mean.numel(), (0,), *arrays)
+    return d_mean, d_raw
+
+
+def _flat_arrays(*tensors: Tensor) -> list[Any]:
+    return [tensor.detach().contiguous().view(-1).numpy() for tensor in tensors]
+
+
+def divergence(mean: Float[Tensor, "*shape"], raw_scale: Float[Tensor, "*shape"]) -> Tensor:
+    """KL divergence from standard normals, differentiable, in one pass over the parameters."""
+    if torch.compiler.is_exporting():
+        return _formula(mean, raw_scale)
+    return normal_divergence(mean, raw_scale)
+
+
+def _formula(mean: Tensor, raw_scale: Tensor) -> Tensor:
+    scale = F.softplus(raw_scale)
+    return 0.5 * (mean.square() + scale.square() - 1).sum() - scale.log().sum()
+
+
+def _empty_like(tensor: Tensor) -> Tensor:
+    return torch.empty_like(tensor, memory_format=torch.contiguous_format)
+
+
+@normal_divergence.register_fake
+def _(mean: Tensor, raw_scale: Tensor) -> Tensor:
+    return mean.new_empty(())
+
+
+@normal_divergence_backward.register_fake
+def _(gradient: Tensor, mean: Tensor, raw_scale: Tensor) -> tuple[Tensor, Tensor]:
+    return _empty_like(mean), _empty_like(raw_scale)
+
+
+def _save(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs)
+
+
+def _gradient(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
+    return normal_divergence_backward(gradient, *ctx.saved_tensors)
+
+
+normal_divergence.register_autograd(_gradient, setup_context=_save)
