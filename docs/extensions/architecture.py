@@ -29,7 +29,7 @@ def summary(module: str) -> str | None:
     for path in (PACKAGE / f"{module}.py", PACKAGE / module / "__init__.py"):
         if path.exists():
             text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
-            return text.partition("\n")[0]
+            return text.partition("\n")[0].replace("``", "")
     return None
 
 
