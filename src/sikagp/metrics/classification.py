@@ -114,7 +114,7 @@ def mutual_information(
 ) -> Float[Tensor, "*batch"]:
     r"""Epistemic uncertainty of each row: what the draws disagree about, in nats.
 
-    .. math:: H\Big(\frac1S \sum_s p^{(s)}\Big) - \frac1S \sum_s H(p^{(s)}) \ge 0
+    .. math:: H\Bigl(\frac1S \sum_s p^{(s)}\Bigr) - \frac1S \sum_s H(p^{(s)}) \ge 0
 
     The draws lie along the first dimension.
     """
