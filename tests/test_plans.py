@@ -138,7 +138,7 @@ def test_auto_takes_the_sparse_plan_for_few_rows_and_the_table_for_many(monkeypa
     monkeypatch.setattr(
         layers, "trained_moments", lambda *inputs: taken.append("table") or original(*inputs)
     )
-    layer = random_layer(level=7, plan="auto")
+    layer = random_layer(level=9, plan="auto")
     few, many = torch.rand(2, 2, dtype=torch.float64), torch.rand(500, 2, dtype=torch.float64)
     layer(few)
     assert taken == []

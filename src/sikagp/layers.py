@@ -229,8 +229,11 @@ class SIKALayer(AdditiveGP):
         return trained_moments(points, prior, variance, *self.weight_parameters(), bias)
 
     def _cheapest_plan(self, num_rows: int) -> str:
-        """A table costs as much as evaluating a fraction of its nodes' number of rows."""
-        return "table" if self._cacheable() or 4 * num_rows >= self.num_nodes else "sparse"
+        """A table is worth building unless it has very many nodes for each row.
+
+        Compiled, it is still the faster plan at 128 nodes per row (``benchmarks/cpu_levels.py``).
+        """
+        return "table" if self._cacheable() or 128 * num_rows >= self.num_nodes else "sparse"
 
     def _cacheable(self) -> bool:
         needs_grad = torch.is_grad_enabled() and any(p.requires_grad for p in self.parameters())

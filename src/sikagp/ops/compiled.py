@@ -172,16 +172,17 @@ def interpolate_backward(
 
 def moments(points: Points, own: OwnParameters, tree: BridgeTree) -> tuple[Tensor, Tensor]:
     """Mean and variance of f from weights, through tables that are made and used in the cache."""
-    near, weight = points.near, own.weight
-    features, _, s, outputs = weight.shape
+    near, (features, _, s, outputs) = points.near, own.weight.shape
     rows = len(near)
     # Sums of groups are added in a fixed order; their number depends on the sizes alone.
     groups = min(features, max(4, min(16, 2**17 // max(1, rows * outputs))))
+    weight, raw_scale, bias, prior_variance = (t.contiguous() for t in own)
     parts = weight.new_empty(2, groups, rows, outputs).unbind()
     operations = 30 * s * weight.numel() + near.numel() * (2 + 6 * s) * outputs
-    *weights, bias, prior_variance = (t.contiguous() for t in own)
-    inputs = tuple(t.contiguous() for t in points), *weights, _rows(tree), prior_variance
-    _run(moments_forward, groups, operations, s, *inputs, *parts)
+    _run(
+        moments_forward, groups, operations, s,
+        tuple(t.contiguous() for t in points), weight, raw_scale, _rows(tree), prior_variance, *parts,
+    )  # fmt: skip
     sums = weight.new_empty(rows, outputs), weight.new_empty(rows, outputs)
     arrays = (_as_arrays(t) for t in (parts, bias, sums))
     run_compiled(add_groups, rows, 2 * parts[0].numel(), (0,) * s, *arrays)
