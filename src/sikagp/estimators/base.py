@@ -13,6 +13,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from torch import Tensor
 
 from sikagp.estimators import recipes
+from sikagp.estimators.calibration import refit_noise
 from sikagp.estimators.preparation import Rows, Standardiser, check_features, merge_rows
 from sikagp.layers import SIKALayer
 from sikagp.likelihoods import build_likelihood, num_outputs
@@ -46,7 +47,7 @@ class SIKAEstimator(BaseEstimator):
         max_epochs: Any = "auto",
         batch_size: Any = "auto",
         learning_rate: Any = "auto",
-        kl_weight: Any = 1.0,
+        kl_weight: Any = "auto",
         num_samples: Any = 1,
         validation_fraction: Any = 0.0,
         patience: Any = None,
@@ -82,7 +83,9 @@ class SIKAEstimator(BaseEstimator):
             rows = self._rows(X, y, sample_weight, reset=True)
             self._start(rows)
             plan = self._plan(rows, self.max_epochs)
-            self.results_ = self._train(rows, plan, kl_weight=self.kl_weight)
+            self.results_ = self._train(rows, plan, kl_weight=self._kl_weight())
+            if self._deep:
+                self._refit_noise(rows)
             self._finish(rows)
         return self
 
@@ -131,7 +134,7 @@ class SIKAEstimator(BaseEstimator):
             plan = self._plan(rows, PARTIAL_PASSES)
             # The KL divergence is counted once for all rows seen so far, not for these alone.
             share = float(rows.weight.sum()) / seen
-            self._train(rows, plan, kl_weight=self.kl_weight * share, schedule="constant")
+            self._train(rows, plan, kl_weight=self._kl_weight() * share, schedule="constant")
             self.weight_seen_ = seen
             self._finish(rows)
 
@@ -144,6 +147,9 @@ class SIKAEstimator(BaseEstimator):
 
     def _plan(self, rows: Rows, epochs: Any) -> recipes.Schedule:
         return recipes.plan_schedule(len(rows.x), epochs, self.batch_size, self.learning_rate)
+
+    def _kl_weight(self) -> float:
+        return recipes.prior_weight(self.kl_weight, classification=is_classifier(self))
 
     def _start(self, rows: Rows) -> None:
         """Standardise by these rows and build fresh models."""
@@ -194,6 +200,11 @@ class SIKAEstimator(BaseEstimator):
             member.cpu().double().eval().requires_grad_(False)
             results.append(result)
         return results
+
+    def _refit_noise(self, rows: Rows) -> None:
+        x, weight = torch.from_numpy(self._input(rows.x)), torch.from_numpy(rows.weight)
+        for member in self._members:
+            refit_noise(member, x, self._targets(rows.y).double(), weight)
 
     def _predictions(self, X: Any) -> Iterator[list[Any]]:
         """Distributions of y in standardised units, one per member, chunk by chunk."""

@@ -39,7 +39,8 @@ class SIKARegressor(RegressorMixin, SavedEstimator):
         max_epochs: passes over the rows; ``"auto"`` aims at a fixed number of steps.
         batch_size: rows per step.
         learning_rate: peak of the one-cycle schedule; ``"auto"`` chooses by the number of rows.
-        kl_weight: weight of the prior; 1 is the evidence lower bound.
+        kl_weight: weight of the prior; 1 is the evidence lower bound. ``"auto"`` is 1, or 0.3
+            for classifiers.
         num_samples: draws of hidden layers per step.
         validation_fraction: fraction of the rows held out to choose the best epoch.
         patience: rounds without progress on held-out rows before training stops.
