@@ -13,7 +13,6 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from torch import Tensor
 
 from sikagp.estimators import recipes
-from sikagp.estimators.calibration import refit_noise
 from sikagp.estimators.preparation import Rows, Standardiser, check_features, merge_rows
 from sikagp.layers import SIKALayer
 from sikagp.likelihoods import build_likelihood, num_outputs
@@ -84,8 +83,7 @@ class SIKAEstimator(BaseEstimator):
             self._start(rows)
             plan = self._plan(rows, self.max_epochs)
             self.results_ = self._train(rows, plan, kl_weight=self._kl_weight())
-            if self._deep:
-                self._refit_noise(rows)
+            self._calibrate(rows)
             self._finish(rows)
         return self
 
@@ -117,6 +115,9 @@ class SIKAEstimator(BaseEstimator):
     def _targets(self, y: np.ndarray) -> Tensor:
         """Targets as the likelihood takes them, shape (rows, targets) or (rows,)."""
         raise NotImplementedError
+
+    def _calibrate(self, rows: Rows) -> None:
+        """Adjust freshly trained members to their rows."""
 
     def _finish(self, rows: Rows) -> None:
         """Note what follows from the trained model and its rows."""
@@ -200,11 +201,6 @@ class SIKAEstimator(BaseEstimator):
             member.cpu().double().eval().requires_grad_(False)
             results.append(result)
         return results
-
-    def _refit_noise(self, rows: Rows) -> None:
-        x, weight = torch.from_numpy(self._input(rows.x)), torch.from_numpy(rows.weight)
-        for member in self._members:
-            refit_noise(member, x, self._targets(rows.y).double(), weight)
 
     def _predictions(self, X: Any) -> Iterator[list[Any]]:
         """Distributions of y in standardised units, one per member, chunk by chunk."""

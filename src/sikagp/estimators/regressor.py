@@ -10,6 +10,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
+from sikagp.estimators.calibration import refit_noise
 from sikagp.estimators.persistence import SavedEstimator
 from sikagp.estimators.pooling import Pooled
 from sikagp.estimators.preparation import Rows, Standardiser
@@ -148,6 +149,13 @@ class SIKARegressor(RegressorMixin, SavedEstimator):
 
     def _targets(self, y: np.ndarray) -> Tensor:
         return torch.from_numpy(self._output(y)).float()
+
+    def _calibrate(self, rows: Rows) -> None:
+        if not self._deep:
+            return
+        x, weight = torch.from_numpy(self._input(rows.x)), torch.from_numpy(rows.weight)
+        for member in self._members:
+            refit_noise(member, x, self._targets(rows.y).double(), weight)
 
     def _pooled(self, X: Any) -> list[Pooled]:
         return [Pooled(members) for members in self._predictions(X)]
