@@ -127,7 +127,7 @@ def regressors(
     ours = SIKARegressor(random_state=seed, **options)
     yield "SIKARegressor", lambda: ours.fit(X, y).predict(X_test, True)
     sizes = (100,) if len(X) <= FITS_IN_MEMORY else (64, 64)
-    network = MLPRegressor(sizes, max_iter=1000, random_state=seed)
+    network = MLPRegressor(hidden_layer_sizes=sizes, max_iter=1000, random_state=seed)
     mlp = make_pipeline(StandardScaler(), network)
     scaled = TransformedTargetRegressor(mlp, transformer=StandardScaler())
     yield "MLPRegressor", lambda: (scaled.fit(X, y).predict(X_test), None)
