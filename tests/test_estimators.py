@@ -190,8 +190,15 @@ def test_pipelines_searches_and_processes(wave):
     pipeline = make_pipeline(StandardScaler(), SIKARegressor(**QUICK))
     search = GridSearchCV(pipeline, {"sikaregressor__level": np.array([2, 3])}, cv=2)
     assert search.fit(*wave).best_params_["sikaregressor__level"] in (2, 3)
-    alone = cross_val_score(SIKARegressor(**QUICK), *wave, cv=2)
-    np.testing.assert_array_equal(alone, cross_val_score(SIKARegressor(**QUICK), *wave, cv=2))
+
+
+def test_worker_processes_give_the_same_scores(wave):
+    alone, shared = (
+        cross_val_score(SIKARegressor(**QUICK), *wave, cv=2, n_jobs=jobs) for jobs in (1, 2)
+    )
+    np.testing.assert_allclose(alone, shared, rtol=1e-6)
+    search = GridSearchCV(SIKARegressor(**QUICK), {"level": [2, 3]}, cv=2, n_jobs=2)
+    assert search.fit(*wave).best_estimator_.level in (2, 3)
 
 
 def test_clone_and_pickle(fitted, wave, tmp_path):

@@ -15,6 +15,7 @@ from sklearn.model_selection import train_test_split
 
 from sikagp.estimators import SIKAClassifier, SIKARegressor
 from sikagp.estimators.pooling import Pooled
+from sikagp.kernels import get_kernel
 from sikagp.mixtures import GaussianMixture
 from sikagp.variational import GaussianMarginals
 
@@ -148,6 +149,22 @@ def test_save_and_load(model, tmp_path):
     assert not list(tmp_path.rglob("*.pkl"))
 
 
+@pytest.mark.parametrize("kernel", ["matern32", "matern52"])
+def test_smooth_kernels_are_saved_too(kernel, tmp_path):
+    X, y = additive(40)
+    model = SIKARegressor(hidden=(), kernel=kernel, level=np.int64(2), max_epochs=3).fit(X, y)
+    again = SIKARegressor.load(model.save(tmp_path / "model"))
+    np.testing.assert_array_equal(again.predict(X), model.predict(X))
+    assert again.get_params() == model.get_params()
+
+
+def test_objects_cannot_be_saved(tmp_path):
+    model = SIKARegressor(hidden=(), kernel=get_kernel("laplace"), max_epochs=1).fit(*additive(20))
+    with pytest.raises(TypeError, match=r"kernel=.* cannot be saved"):
+        model.save(tmp_path / "model")
+    assert not (tmp_path / "model").exists()
+
+
 def test_foreign_files_are_refused(model, tmp_path):
     with pytest.raises(ValueError, match="no saved estimator"):
         SIKARegressor.load(tmp_path)
@@ -157,6 +174,9 @@ def test_foreign_files_are_refused(model, tmp_path):
     content = json.loads((folder / "estimator.json").read_text())
     (folder / "estimator.json").write_text(json.dumps(content | {"format_version": 9}))
     with pytest.raises(ValueError, match="format version 9"):
+        SIKARegressor.load(folder)
+    (folder / "estimator.json").write_text(json.dumps(content | {"members": 0}))
+    with pytest.raises(ValueError, match="checksum"):
         SIKARegressor.load(folder)
     (folder / "estimator.json").write_text("{")
     with pytest.raises(ValueError, match="not JSON"):

@@ -7,7 +7,6 @@ are in place, and loading takes whichever configuration fits the weights.
 """
 
 import hashlib
-import json
 import os
 import tempfile
 from pathlib import Path
@@ -18,10 +17,11 @@ from torch import nn
 
 from sikagp.domains import Domain, RunningDomain
 from sikagp.kernels import KERNELS, MarkovKernel
+from sikagp.manifests import check_class, read_manifest, write_manifest
 
 Model = TypeVar("Model", bound="Pretrained")
 
-FORMAT, FORMAT_VERSION = "sikagp", 1
+FORMAT = "sikagp"
 CONFIG, PENDING, WEIGHTS = "config.json", "config.json.pending", "model.safetensors"
 
 
@@ -98,21 +98,8 @@ def _write_weights(model: nn.Module, path: Path) -> None:
 
 
 def _write_config(model: Pretrained, folder: Path) -> None:
-    from sikagp import __version__
-
-    content = {
-        "format": FORMAT,
-        "format_version": FORMAT_VERSION,
-        "library_version": __version__,
-        "class": type(model).__name__,
-        "config": model.get_config(),
-        "weights_sha256": _sha256(folder / WEIGHTS),
-    }
-    content["checksum"] = _checksum(content)
-    with (folder / CONFIG).open("w", encoding="utf-8") as file:
-        json.dump(content, file, indent=2)
-        file.flush()
-        os.fsync(file.fileno())
+    content = {"config": model.get_config(), "weights_sha256": _sha256(folder / WEIGHTS)}
+    write_manifest(folder / CONFIG, FORMAT, model, content)
 
 
 def _read_config(folder: Path, class_name: str) -> dict[str, Any]:
@@ -121,36 +108,15 @@ def _read_config(folder: Path, class_name: str) -> dict[str, Any]:
         if not (folder / name).is_file():
             raise ValueError(f"{folder} is no saved model: it has no {name}")
     weights = _sha256(folder / WEIGHTS)
-    content = _parse(folder / CONFIG)
+    content = read_manifest(folder / CONFIG, FORMAT)
     if content["weights_sha256"] != weights and (folder / PENDING).is_file():
-        content = _parse(folder / PENDING)
+        content = read_manifest(folder / PENDING, FORMAT)
     if content["weights_sha256"] != weights:
         raise ValueError(
             f"{folder / WEIGHTS} is truncated or was altered: its SHA-256 is {weights[:12]}..., "
             f"the configuration says {content['weights_sha256'][:12]}..."
         )
-    if content["class"] != class_name:
-        raise ValueError(
-            f"{folder} holds a {content['class']}, not a {class_name}; "
-            f"load it with {content['class']}.from_pretrained"
-        )
-    return content
-
-
-def _parse(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path} is truncated or not JSON: {error}") from None
-    if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise ValueError(f"{path} does not belong to a sikagp model")
-    if content.get("format_version") != FORMAT_VERSION:
-        raise ValueError(
-            f"{path} has format version {content.get('format_version')}, "
-            f"this release reads version {FORMAT_VERSION}"
-        )
-    if content.pop("checksum", None) != _checksum(content):
-        raise ValueError(f"{path} was altered: its checksum does not match")
+    check_class(folder, content, class_name)
     return content
 
 
@@ -173,10 +139,6 @@ def _read_weights(model: nn.Module, path: Path) -> None:
 def _sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _checksum(content: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def encode_kernel(kernel: MarkovKernel) -> str:

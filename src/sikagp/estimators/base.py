@@ -46,7 +46,7 @@ class SIKAEstimator(BaseEstimator):
         max_epochs: Any = "auto",
         batch_size: Any = "auto",
         learning_rate: Any = "auto",
-        kl_weight: Any = 1.0,
+        kl_weight: Any = "auto",
         num_samples: Any = 1,
         validation_fraction: Any = 0.0,
         patience: Any = None,
@@ -82,7 +82,8 @@ class SIKAEstimator(BaseEstimator):
             rows = self._rows(X, y, sample_weight, reset=True)
             self._start(rows)
             plan = self._plan(rows, self.max_epochs)
-            self.results_ = self._train(rows, plan, kl_weight=self.kl_weight)
+            self.results_ = self._train(rows, plan, kl_weight=self._kl_weight())
+            self._calibrate(rows)
             self._finish(rows)
         return self
 
@@ -115,6 +116,9 @@ class SIKAEstimator(BaseEstimator):
         """Targets as the likelihood takes them, shape (rows, targets) or (rows,)."""
         raise NotImplementedError
 
+    def _calibrate(self, rows: Rows) -> None:
+        """Adjust freshly trained members to their rows."""
+
     def _finish(self, rows: Rows) -> None:
         """Note what follows from the trained model and its rows."""
 
@@ -131,7 +135,7 @@ class SIKAEstimator(BaseEstimator):
             plan = self._plan(rows, PARTIAL_PASSES)
             # The KL divergence is counted once for all rows seen so far, not for these alone.
             share = float(rows.weight.sum()) / seen
-            self._train(rows, plan, kl_weight=self.kl_weight * share, schedule="constant")
+            self._train(rows, plan, kl_weight=self._kl_weight() * share, schedule="constant")
             self.weight_seen_ = seen
             self._finish(rows)
 
@@ -144,6 +148,9 @@ class SIKAEstimator(BaseEstimator):
 
     def _plan(self, rows: Rows, epochs: Any) -> recipes.Schedule:
         return recipes.plan_schedule(len(rows.x), epochs, self.batch_size, self.learning_rate)
+
+    def _kl_weight(self) -> float:
+        return recipes.prior_weight(self.kl_weight, classification=is_classifier(self))
 
     def _start(self, rows: Rows) -> None:
         """Standardise by these rows and build fresh models."""

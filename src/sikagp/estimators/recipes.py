@@ -21,6 +21,7 @@ MANY = (64, 64)
 # Lightning's work per epoch costs as much as several steps, so an epoch should have this many.
 STEPS_PER_EPOCH = 25
 EVALUATION_SAMPLES = 20
+CLASSIFICATION_KL_WEIGHT = 0.3
 # Initial lengthscale of an additive model, in deviations of a feature: effects start smooth.
 SMOOTH = 10.0
 
@@ -67,12 +68,22 @@ def plan_schedule(rows: int, max_epochs: Any, batch_size: Any, learning_rate: An
     size = min(whole("batch_size", batch_size), rows)
     steps_per_pass = -(-rows // size)
     if max_epochs == "auto":
-        steps = 300 if rows < SMALL else 1500
+        steps = 300 if rows < SMALL else 600
         max_epochs = max(30, steps // steps_per_pass)
     total = whole("max_epochs", max_epochs)
     passes = min(total, -(-STEPS_PER_EPOCH // steps_per_pass))
-    rate = (0.02 if rows < SMALL else 0.01) if learning_rate == "auto" else learning_rate
+    rate = (0.02 if rows < LARGE else 0.01) if learning_rate == "auto" else learning_rate
     return Schedule(-(-total // passes), passes, size, rate)
+
+
+def prior_weight(kl_weight: Any, *, classification: bool) -> float:
+    """Resolve ``"auto"``: 1, the evidence lower bound; less for classes.
+
+    A label says so little that the bound leaves probabilities too close to even.
+    """
+    if kl_weight == "auto":
+        return CLASSIFICATION_KL_WEIGHT if classification else 1.0
+    return float(kl_weight)
 
 
 def build_model(

@@ -10,6 +10,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
+from sikagp.estimators.calibration import refit_noise
 from sikagp.estimators.persistence import SavedEstimator
 from sikagp.estimators.pooling import Pooled
 from sikagp.estimators.preparation import Rows, Standardiser
@@ -39,7 +40,8 @@ class SIKARegressor(RegressorMixin, SavedEstimator):
         max_epochs: passes over the rows; ``"auto"`` aims at a fixed number of steps.
         batch_size: rows per step.
         learning_rate: peak of the one-cycle schedule; ``"auto"`` chooses by the number of rows.
-        kl_weight: weight of the prior; 1 is the evidence lower bound.
+        kl_weight: weight of the prior; 1 is the evidence lower bound. ``"auto"`` is 1, or 0.3
+            for classifiers.
         num_samples: draws of hidden layers per step.
         validation_fraction: fraction of the rows held out to choose the best epoch.
         patience: rounds without progress on held-out rows before training stops.
@@ -147,6 +149,13 @@ class SIKARegressor(RegressorMixin, SavedEstimator):
 
     def _targets(self, y: np.ndarray) -> Tensor:
         return torch.from_numpy(self._output(y)).float()
+
+    def _calibrate(self, rows: Rows) -> None:
+        if not self._deep:
+            return
+        x, weight = torch.from_numpy(self._input(rows.x)), torch.from_numpy(rows.weight)
+        for member in self._members:
+            refit_noise(member, x, self._targets(rows.y).double(), weight)
 
     def _pooled(self, X: Any) -> list[Pooled]:
         return [Pooled(members) for members in self._predictions(X)]

@@ -43,6 +43,8 @@ class VariationalModule(LightningModule):
         objective = _OBJECTIVES[self.config.objective](likelihood, model, num_rows)
         # Not a submodule: it holds the model and the likelihood a second time.
         self._objective = (objective,)
+        self._losses: list[Tensor] = []
+        self._rows = 0
 
     @property
     def objective(self) -> VariationalELBO | PredictiveLogLikelihood:
@@ -56,7 +58,7 @@ class VariationalModule(LightningModule):
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         """Fix the draws of this step and the weight of the KL divergence."""
         step, config = self.trainer.global_step, self.config
-        torch.manual_seed(_mix(config.seed, step, self.global_rank))
+        _seed(_mix(config.seed, step, self.global_rank))
         rise = round(config.kl_warmup * self._num_steps())
         self.objective.beta = config.kl_weight * warm_up(step, rise)
 
@@ -64,16 +66,18 @@ class VariationalModule(LightningModule):
         """Negative objective per row."""
         x, y, *weight = batch
         loss = -self.objective(self(x), y, *weight)
-        self.log(
-            "loss",
-            loss,
-            on_step=False,
-            on_epoch=True,
-            prog_bar=True,
-            batch_size=len(y),
-            sync_dist=True,
-        )
+        self._losses.append(loss.detach() * len(y))
+        self._rows += len(y)
+        if self.trainer.is_last_batch:
+            # Lightning can average by itself, but asking it at every step costs as much as a step.
+            average = torch.stack(self._losses).sum() / self._rows
+            self.log("loss", average, on_step=False, on_epoch=True, prog_bar=True, sync_dist=True)
         return loss
+
+    def on_train_epoch_start(self) -> None:
+        """Forget the losses of the last epoch."""
+        self._losses.clear()
+        self._rows = 0
 
     def on_train_epoch_end(self) -> None:
         """Stop with an error rather than go on with parameters that are not numbers."""
@@ -126,6 +130,14 @@ class VariationalModule(LightningModule):
 
     def _num_steps(self) -> int:
         return max(1, int(self.trainer.estimated_stepping_batches))
+
+
+def _seed(value: int) -> None:
+    """``torch.manual_seed`` without the stack trace it takes where CUDA is never used."""
+    if torch.cuda.is_available() or torch.mps.is_available():
+        torch.manual_seed(value)
+    else:
+        torch.default_generator.manual_seed(value)
 
 
 def _mix(seed: int, step: int, rank: int) -> int:

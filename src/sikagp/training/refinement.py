@@ -78,7 +78,10 @@ class RefinementSchedule(Callback):
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Refuse several processes."""
         if trainer.world_size > 1:
-            raise ValueError("a schedule of levels works in one process only")
+            raise ValueError(
+                f"a schedule of levels works in one process, got {trainer.world_size}; "
+                "train with devices=1, or with the finest level from the start"
+            )
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Apply the entry of this epoch."""

@@ -1,0 +1,58 @@
+"""The noise of deep models, once they are trained.
+
+While training, every row draws its hidden units anew, and the evidence lower bound takes the spread
+of these draws for noise. A prediction is a mixture over draws, so it would count that spread twice
+and its intervals would be too wide. Hence the noise is set again, under the prediction itself:
+
+    noise = argmax sum over rows of log p(y | x),        target by target
+"""
+
+import math
+
+import torch
+from gpytorch.likelihoods import GaussianLikelihood
+from scipy.optimize import minimize_scalar
+from torch import Tensor
+
+from sikagp._typing import Float
+from sikagp.mixtures import GaussianMixture, as_mixture
+from sikagp.models.predictor import Predictor
+from sikagp.variational import GaussianMarginals
+
+MAX_ROWS = 4096
+# Standardised targets have unit variance; GPyTorch keeps noise above the lower bound.
+SMALLEST, LARGEST = 1.01e-4, 10.0
+
+
+@torch.no_grad()
+def refit_noise(
+    member: Predictor,
+    x: Float[Tensor, "rows features"],
+    y: Float[Tensor, "rows targets"],
+    weight: Float[Tensor, " rows"],
+) -> None:
+    """Give a Gaussian likelihood the noise under which the rows are most probable.
+
+    Of many rows a fixed random choice is taken. Other likelihoods are left alone.
+    """
+    if not isinstance(member.likelihood, GaussianLikelihood):
+        return
+    chosen = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))[:MAX_ROWS]
+    x, y, weight = x[chosen], y[chosen], weight[chosen]
+    f = as_mixture(member.model(x)).components
+    noise = [
+        _most_probable(f.mean[..., t : t + 1], f.variance[..., t : t + 1], y[:, t], weight)
+        for t in range(y.shape[1])
+    ]
+    member.likelihood.noise = torch.tensor(noise).to(member.likelihood.noise).view(-1, 1)
+
+
+def _most_probable(mean: Tensor, variance: Tensor, y: Tensor, weight: Tensor) -> float:
+    """Noise of one target, given draws of shape (samples, rows, 1)."""
+
+    def loss(log_noise: float) -> float:
+        mixture = GaussianMixture(GaussianMarginals(mean, variance + math.exp(log_noise)))
+        return -float(weight @ mixture.log_prob(y.unsqueeze(-1)))
+
+    bounds = math.log(SMALLEST), math.log(LARGEST)
+    return math.exp(minimize_scalar(loss, bounds=bounds, method="bounded").x)
