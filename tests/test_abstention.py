@@ -6,8 +6,6 @@ import json
 
 import pytest
 import torch
-from tests.helpers import assert_close
-from tests.text_rows import NAMES, labelled_texts
 from typer.testing import CliRunner
 
 from sikagp.cli import build_app
@@ -24,6 +22,8 @@ from sikagp.integrations.transformers.encoders import (
     tiny_encoder,
 )
 from sikagp.integrations.transformers.features import encode, equal_lengths, tokenize
+from tests.helpers import assert_close
+from tests.text_rows import NAMES, labelled_texts
 
 SHORT = dataclasses.replace(TRAINING, epochs=12, batch_size=32)
 
