@@ -3,6 +3,8 @@
 import csv
 import dataclasses
 import json
+import runpy
+from pathlib import Path
 
 import pytest
 import torch
@@ -169,3 +171,11 @@ def test_the_command_says_what_is_wrong(tmp_path, content, message):
     done = CliRunner().invoke(build_app(), ["fit-text", str(path)])
     assert done.exit_code == 2
     assert message in " ".join(done.output.replace("│", " ").split())
+
+
+def test_the_example(monkeypatch, capsys):
+    monkeypatch.delitem(PACKAGED, "all-MiniLM-L6-v2")
+    example = Path(__file__).parents[1] / "examples" / "text_abstain.py"
+    found = runpy.run_path(str(example))
+    assert score(found["classifier"], found["test"])["accuracy"] > 0.9
+    assert "do i need a coat tonight" in capsys.readouterr().out

@@ -60,7 +60,7 @@ def test_upper_layers_continue_lower_ones(encoded):
 def test_finetuning_separates_classes_and_is_kept(encoded, tmp_path):
     model, tokens, labels = encoded
     original = {name: value.clone() for name, value in model.state_dict().items()}
-    options = FineTuning(layers=1, epochs=15, encoder_rate=3e-3, head_rate=3e-2, batch_size=8)
+    options = FineTuning(layers=1, epochs=40, encoder_rate=1e-2, head_rate=3e-2, batch_size=8)
     before = _spread(encode(model, tokens, "mean"), labels)
     keep = {"pooling": "mean", "folder": tmp_path, "seed": 0}
     finetune(model, tokens, labels, options, **keep)
@@ -116,7 +116,7 @@ def clusters(rows=60):
 @pytest.mark.parametrize("kind", [SNGP, Mahalanobis])
 def test_peers_classify_and_doubt_what_is_far(kind, tmp_path):
     options = {} if kind is Mahalanobis else {"embedding": 8, "num_features": 256}
-    training = {"epochs": 40, "batch_size": 20, "learning_rate": 5e-2, "kl_weight": 0.01}
+    training = {"epochs": 15, "batch_size": 10, "learning_rate": 5e-2, "kl_weight": 0.01}
     method = kind(Problem(6, 3, "classification", options, training))
     x, y = clusters()
     method.fit((x, y), None, seed=0)

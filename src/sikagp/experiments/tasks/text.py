@@ -6,7 +6,7 @@ positive class of the detection metrics; they are found by their name, never by 
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from sikagp.integrations.transformers.features import tokenize
 
 # The paper scores by predictive entropy.
 MAIN_SCORE = "entropy"
-_OWN_METHODS = {"sngp": SNGP, "mahalanobis": Mahalanobis}
+_OWN_METHODS: dict[str, Callable[[Problem], Method]] = {"sngp": SNGP, "mahalanobis": Mahalanobis}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -50,9 +50,10 @@ class AbstainingClassifier:
         """Label texts, or decline to."""
         prediction, config = self.predict(texts), self.model.config
         limit = config.doubt_threshold if config.doubt_threshold is not None else torch.inf
+        names = list((config.id2label or {}).values())
         best, label = prediction.probs.max(-1)
         return [
-            Answer(config.id2label[int(c)] if float(h) <= limit else None, float(p), float(h))
+            Answer(names[int(c)] if float(h) <= limit else None, float(p), float(h))
             for c, p, h in zip(label, best, prediction.entropy, strict=True)
         ]
 
