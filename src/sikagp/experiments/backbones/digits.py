@@ -28,7 +28,7 @@ class DigitsCNN(nn.Sequential):
             nn.ReLU(),
             nn.Dropout(0.5),
         )
-        self.to(memory_format=torch.channels_last)  # faster convolutions
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def forward(self, input: Float[Tensor, "rows 1 28 28"]) -> Float[Tensor, "rows 128"]:
         """Features of every picture."""

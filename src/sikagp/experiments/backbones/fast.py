@@ -60,7 +60,7 @@ class FastNet(nn.Module):
         pairs = zip((_WHITENED, *widths[:-1]), widths, strict=True)
         self.stages = nn.Sequential(*(_Stage(before, after) for before, after in pairs))
         self.num_features = widths[-1]
-        self.to(memory_format=torch.channels_last)
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     @torch.no_grad()
     def prepare(self, images: Float[Tensor, "rows 3 height width"]) -> None:

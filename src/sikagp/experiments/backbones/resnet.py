@@ -87,7 +87,7 @@ class ResNet(nn.Module):
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, nonlinearity="relu")
-        self.to(memory_format=torch.channels_last)  # faster convolutions
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def forward(
         self, x: Float[Tensor, "rows channels height width"]
