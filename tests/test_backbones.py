@@ -20,7 +20,6 @@ from sikagp.experiments.backbones.resnet import BasicBlock, PaddedShortcut
 from sikagp.experiments.data.sources import CIFAR_RESNETS
 from sikagp.experiments.images.augmentation import NORMALISATIONS
 
-
 SHARED = Path(os.environ.get("SIKAGP_DATA") or Path(__file__).parents[2] / "shared" / "data")
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -15,21 +15,6 @@ from sikagp.experiments.images.features import FeatureCache
 from sikagp.training.data import TensorRows
 
 _PREPARED_BY = 5000
-
-
-class ImageInputs(Protocol):
-    """How images reach a method."""
-
-    num_features: int
-    method_options: Mapping[str, Any]
-
-    def train(self, images: Images, *, seed: int) -> TensorRows:
-        """Rows to learn from."""
-        ...
-
-    def predict(self, images: Images) -> Tensor:
-        """Inputs of a prediction."""
-        ...
 
 
 class LiveInputs:

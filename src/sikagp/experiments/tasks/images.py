@@ -21,7 +21,7 @@ from sikagp.experiments.cell import Cell
 from sikagp.experiments.data import Images
 from sikagp.experiments.figures.style import STYLE
 from sikagp.experiments.images.augmentation import NORMALISATIONS
-from sikagp.experiments.images.rows import FrozenInputs, ImageInputs, LiveInputs
+from sikagp.experiments.images.rows import FrozenInputs, LiveInputs
 from sikagp.experiments.images.scores import (
     Draws,
     classification_scores,
@@ -133,7 +133,7 @@ def run(cell: Cell) -> dict[str, Any]:
     }
 
 
-def _inputs(cell: Cell, options: ImageOptions, train: Images) -> ImageInputs:
+def _inputs(cell: Cell, options: ImageOptions, train: Images) -> LiveInputs | FrozenInputs:
     normalise = NORMALISATIONS[options.normalisation or options.name]
     if not options.frozen:
         return LiveInputs(options.backbone, normalise, augmented=options.augmented, examples=train)
