@@ -2,19 +2,13 @@
 
 import json
 import math
-import os
-import platform
-import subprocess
-import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from benchmarks.harness import Comparison, Settings
+from sikagp.experiments.environment import describe_git, describe_machine, describe_versions
 
 ROOT = Path(__file__).resolve().parents[1]
 LIBRARIES = ("sikagp", "torch", "numba", "gpytorch", "numpy")
@@ -50,56 +44,10 @@ def new_result(name: str, question: str, settings: Settings) -> Result:
         "seconds": 0.0,
         "settings": asdict(settings),
         "machine": describe_machine(settings.device),
-        "versions": {library: _version(library) for library in LIBRARIES},
-        "git": describe_git(),
+        "versions": describe_versions(LIBRARIES),
+        "git": describe_git(ROOT),
         "cells": [],
     }
-
-
-def describe_machine(device: str) -> dict[str, Any]:
-    """Processor, cores, memory and, where one is used, the accelerator."""
-    machine = {
-        "processor": _processor(),
-        "cores": os.cpu_count(),
-        "system": platform.system(),
-        "python": sys.version.split()[0],
-    }
-    if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
-        machine["memory_bytes"] = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    if device.startswith("cuda"):
-        machine["accelerator"] = torch.cuda.get_device_name(device)
-    return machine
-
-
-def _processor() -> str:
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        for line in cpuinfo.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
-
-
-def _version(library: str) -> str | None:
-    try:
-        return metadata.version(library)
-    except metadata.PackageNotFoundError:
-        return None
-
-
-def describe_git() -> dict[str, Any]:
-    """Commit that was measured, and whether files had changed since."""
-    commit, status = _git("rev-parse", "HEAD"), _git("status", "--porcelain")
-    return {"commit": commit, "modified": bool(status) if status is not None else None}
-
-
-def _git(*arguments: str) -> str | None:
-    command = ["git", "-C", str(ROOT), *arguments]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout.strip()
 
 
 def save(result: Result, folder: Path) -> Path:

@@ -4,7 +4,6 @@
 uncertainty among the data, in the gap between them, and beyond them. The demo draws both.
 """
 
-from fractions import Fraction
 from pathlib import Path
 
 import matplotlib
@@ -17,8 +16,7 @@ from gpytorch.likelihoods import MultitaskGaussianLikelihood
 from torch import Tensor
 
 from sikagp import Domain, SIKALayer
-from sikagp.basis import dense_features
-from sikagp.grid import level_slice
+from sikagp.experiments.figures import basis
 
 Intervals = tuple[tuple[float, float], ...]
 
@@ -31,7 +29,6 @@ HELD_OUT: dict[str, Intervals] = {
 }
 TWO_SIDED_95 = 1.96
 BLUE, PALE, FAINT, ORANGE, INK = "#1b5e9e", "#a9cbe8", "#dfebf5", "#d9660b", "#262626"
-COLORS = (BLUE, ORANGE)
 STYLE = {
     "font.size": 9,
     "axes.edgecolor": INK,
@@ -95,45 +92,10 @@ def score(layer: SIKALayer, likelihood: MultitaskGaussianLikelihood, count: int 
         print(f"  {name:24s} {rmse.item():6.3f}   {coverage.item():12.3f}")
 
 
-def draw_basis(path: Path, level: int = 3, theta: float = 4.0) -> None:
-    """Plot every psi of a small grid, one panel per level."""
-    layer = SIKALayer(1, 1, level=level, lengthscale=1 / theta)
-    x = torch.linspace(0, 1, 801)
-    with torch.no_grad():
-        psi = dense_features(layer.features(x.unsqueeze(-1)), layer.num_nodes).squeeze(1)
-    figure, axes = plt.subplots(
-        level + 1,
-        sharex=True,
-        figsize=(6.4, 4.8),
-        layout="constrained",
-        height_ratios=[2.0] + [1.3] * level,
-    )
-    draw_level(axes[0], x, psi[:, :2], [r"$\psi_{01}$", r"$\psi_{02}$"], at=[1.0, 1.0])
-    axes[0].set(ylabel="boundary", ylim=(-0.9, 1.1))
-    for lev in range(1, level + 1):
-        odd = range(1, 2**lev, 2)
-        names = [rf"$\psi_{{{lev}{m}}}$" for m in odd]
-        draw_level(axes[lev], x, psi[:, level_slice(lev)], names, at=[m / 2**lev for m in odd])
-        axes[lev].set(ylabel=f"level {lev}", ylim=(0, 1.3), yticks=[0, 1])
-    nodes = [node / 2**level for node in range(2**level + 1)]
-    axes[-1].set_xticks(nodes, ["0", *(str(Fraction(node)) for node in nodes[1:])])
-    axes[-1].set(xlabel="$x$", xlim=(0, 1.07))
+def draw_basis(path: Path) -> None:
+    """Plot every psi of a grid of level 3, one panel per level."""
+    figure, _ = basis.draw(level=3)
     figure.savefig(path)
-    plt.close(figure)
-
-
-def draw_level(axis: plt.Axes, x: Tensor, psi: Tensor, names: list[str], at: list[float]) -> None:
-    """Plot the columns of psi on their supports, each named beside its value at ``at``."""
-    axis.axhline(0, color=INK, lw=0.5)
-    for column, (name, place) in enumerate(zip(names, at, strict=True)):
-        color, value = COLORS[column % len(COLORS)], psi[:, column]
-        on = value.abs() > 1e-6
-        axis.plot(x[on], value[on], color=color, lw=1.8, clip_on=False)
-        peak = value[(x - place).abs().argmin()].item()
-        shift, align = ((6, -3), "left") if place == 1 else ((0, 5), "center")
-        axis.annotate(
-            name, (place, peak), shift, textcoords="offset points", ha=align, color=color, size=12
-        )
 
 
 def draw_fit(

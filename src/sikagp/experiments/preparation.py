@@ -1,8 +1,9 @@
 """Tables made ready for learning: inputs and targets scaled by the rows that are learned from."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,8 +15,9 @@ from sikagp._typing import Float
 from sikagp.experiments.data import Table
 from sikagp.validation import check_choice
 
-Rows = tuple[Float[Tensor, "rows features"], Float[Tensor, " rows"]]
-NORMAL_REACH = 3.0
+Rows = tuple[Float[Tensor, "_ features"], Float[Tensor, " _"]]
+_NORMAL_REACH = 3.0
+_MAX_QUANTILES = 1000
 
 
 def _signed_log(x: np.ndarray) -> np.ndarray:
@@ -23,17 +25,19 @@ def _signed_log(x: np.ndarray) -> np.ndarray:
 
 
 def _clip(x: np.ndarray) -> np.ndarray:
-    return np.clip(x, -NORMAL_REACH, NORMAL_REACH)
+    return np.clip(x, -_NORMAL_REACH, _NORMAL_REACH)
 
 
 # Views of the inputs: standardised, by ranks as if normal, and with long tails pulled in.
-VIEWS = {
-    "standard": StandardScaler,
-    "normal": lambda: make_pipeline(
-        QuantileTransformer(output_distribution="normal", subsample=None, random_state=0),
+VIEWS: dict[str, Callable[[int], Any]] = {
+    "standard": lambda rows: StandardScaler(),
+    "normal": lambda rows: make_pipeline(
+        QuantileTransformer(
+            n_quantiles=min(_MAX_QUANTILES, rows), output_distribution="normal", subsample=None
+        ),
         FunctionTransformer(_clip),
     ),
-    "signed-log": lambda: make_pipeline(
+    "signed-log": lambda rows: make_pipeline(
         StandardScaler(), FunctionTransformer(_signed_log), StandardScaler()
     ),
 }
@@ -88,7 +92,7 @@ def prepare(table: Table, options: TableOptions, *, seed: int) -> Prepared:
     learned, tested = table.split(seed % table.num_splits)
     order = torch.randperm(len(learned), generator=torch.Generator().manual_seed(seed))
     learned = learned[order][: options.rows]
-    inputs = FeatureUnion([(view, VIEWS[view]()) for view in options.inputs])
+    inputs = FeatureUnion([(view, VIEWS[view](len(learned))) for view in options.inputs])
     inputs.fit(table.x[learned].numpy())
     center, scale = float(table.y[learned].mean()), float(table.y[learned].std(correction=0))
 

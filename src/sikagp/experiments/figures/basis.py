@@ -1,5 +1,6 @@
 """The basis functions of a small grid, one panel per level (the paper's Figure 1)."""
 
+from collections.abc import Mapping
 from fractions import Fraction
 
 import torch
@@ -25,8 +26,11 @@ def basis_functions(
     return x, dense_features(features, layer.num_nodes).squeeze(1)
 
 
-def draw_basis(*, level: int = 3, theta: float = 4.0) -> Figure:
-    """Draw all of them on their supports."""
+def draw(
+    *, level: int = 3, theta: float = 4.0, seed: int = 0
+) -> tuple[Figure, Mapping[str, Mapping[str, float]]]:
+    """Draw all of them on their supports; there is nothing random and nothing to measure."""
+    del seed
     x, psi = basis_functions(level, theta)
     heights = [2.0] + [1.3] * level
     figure, axes = panels(level + 1, 1, (6.4, 4.8), sharex=True, height_ratios=heights)
@@ -42,7 +46,7 @@ def draw_basis(*, level: int = 3, theta: float = 4.0) -> Figure:
     last = axes[-1][0]
     last.set_xticks(nodes, ["0", *(str(Fraction(node)) for node in nodes[1:])])
     last.set(xlabel="$x$", xlim=(0, 1.07))
-    return figure
+    return figure, {}
 
 
 def _draw_level(ax: Axes, x: Tensor, psi: Tensor, names: list[str], at: list[float]) -> None:

@@ -1,5 +1,6 @@
 """Sparse indexing: which weights an input touches, level by level (the paper's Figure 3)."""
 
+from collections.abc import Mapping
 from fractions import Fraction
 
 import torch
@@ -18,14 +19,17 @@ def active_weights(x: float, level: int) -> Int[Tensor, " active"]:
     return torch.cat([torch.arange(2), weight.flatten()])
 
 
-def draw_indexing(*, level: int = 3, x: float = 0.3) -> Figure:
+def draw(
+    *, level: int = 3, x: float = 0.3, seed: int = 0
+) -> tuple[Figure, Mapping[str, Mapping[str, float]]]:
     """Draw the tree of nodes with the path of x above, the vector of weights below."""
+    del seed
     figure, axes = panels(2, 1, (6.4, 4.0), height_ratios=[3, 1])
     active = set(active_weights(x, level).tolist())
     position = (dyadic_order(level) / 2**level).tolist()
     _draw_tree(axes[0][0], x, level, position, active)
     _draw_vector(axes[1][0], level, position, active)
-    return figure
+    return figure, {}
 
 
 def _draw_tree(ax: Axes, x: float, level: int, position: list[float], active: set[int]) -> None:

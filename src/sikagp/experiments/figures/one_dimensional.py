@@ -6,7 +6,6 @@ samples per training step.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import torch
 from gpytorch.likelihoods import Likelihood
@@ -128,9 +127,9 @@ def score(model: nn.Module, truth: Curve) -> dict[str, float]:
     }
 
 
-def draw_one_dimensional(
-    *, samples: Sequence[int] = SAMPLES, epochs: int = 20, seed: int = 1
-) -> tuple[Figure, Mapping[str, Mapping[str, Any]]]:
+def draw(
+    *, samples: Sequence[int] = SAMPLES, epochs: int = 20, seed: int = 0
+) -> tuple[Figure, Mapping[str, Mapping[str, float]]]:
     """Train all models; returns the figure and the scores of every panel."""
     truth = draw_truth(401, seed)
     data = observe(truth, 200, seed)

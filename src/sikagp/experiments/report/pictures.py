@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from matplotlib import rc_context
+from matplotlib.axes import Axes
 
 from sikagp.experiments.figures.style import STYLE, panels
 from sikagp.experiments.report.collection import Group
@@ -40,7 +41,7 @@ def draw_curves(groups: Sequence[Group]) -> bytes | None:
         for ax, data in zip(flat, names, strict=False):
             for number, group in enumerate(g for g in shown if g.data == data):
                 _plot(ax, group, number)
-            ax.set(title=data, xlabel="epoch", ylabel="negative log density, held out (or loss)")
+            ax.set(title=data, xlabel="epoch", ylabel="negative log density per row")
             ax.legend(fontsize=7)
         for ax in flat[len(names) :]:
             ax.remove()
@@ -49,7 +50,7 @@ def draw_curves(groups: Sequence[Group]) -> bytes | None:
     return buffer.getvalue()
 
 
-def _plot(ax: "object", group: Group, number: int) -> None:
+def _plot(ax: Axes, group: Group, number: int) -> None:
     history = max(group.histories, key=len)
     key = "val_loss" if "val_loss" in history[-1] else "loss"
     points = [(i, entry[key]) for i, entry in enumerate(history, 1) if entry.get(key) is not None]
@@ -57,5 +58,5 @@ def _plot(ax: "object", group: Group, number: int) -> None:
         return
     colour = _COLOURS[number % len(_COLOURS)]
     style = _STYLES[number // len(_COLOURS) % len(_STYLES)]
-    label = f"{group.row}, {group.scale}"
-    ax.plot(*zip(*points, strict=True), style, color=colour, lw=1.2, label=label)  # type: ignore[attr-defined]
+    label = f"{group.row}, {group.scale}" + (" (training loss)" if key == "loss" else "")
+    ax.plot(*zip(*points, strict=True), style, color=colour, lw=1.2, label=label)

@@ -84,7 +84,7 @@ def _section(
 ) -> Section:
     rows = published.rows.get(data, {})
     lines = []
-    for row in dict.fromkeys([*rows, *(g.row for g in groups)]):
+    for row in _order(list(rows), [g.row for g in groups]):
         ours = [g for g in groups if g.row == row]
         lines += [
             _line(g, rows.get(row, g.recipe["published"]), groups, names, paper) for g in ours
@@ -95,6 +95,14 @@ def _section(
             ]
             lines.append(Line(row, "", 0, entries))
     return Section(data, lines)
+
+
+def _order(published: Sequence[str], ours: Sequence[str]) -> list[str]:
+    """The paper's rows, each followed by its variants such as "DGP-SIKA (ours)", then the rest."""
+    ordered = []
+    for row in published:
+        ordered += [row, *(name for name in ours if name.startswith(f"{row} ("))]
+    return list(dict.fromkeys([*ordered, *ours]))
 
 
 def _line(
