@@ -1,7 +1,7 @@
 """Image data: MNIST, Fashion-MNIST, CIFAR-10, CIFAR-100 and SVHN, as bytes and labels."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -37,6 +37,14 @@ class Images:
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    def first(self, count: int | None) -> "Images":
+        """Return the first images, or all of them."""
+        return replace(self, pixels=self.pixels[:count], labels=self.labels[:count])
+
+    def with_pixels(self, pixels: UInt8[Tensor, "rows channels height width"]) -> "Images":
+        """Return other pixels with the same labels."""
+        return replace(self, pixels=pixels)
 
 
 def mnist(split: str) -> Images:

@@ -18,6 +18,7 @@ from sikagp.validation import check_choice
 # Imported when they run, so that one kind does not need the libraries of another.
 TASKS = {
     "regression": "sikagp.experiments.tasks.regression",
+    "images": "sikagp.experiments.tasks.images",
     "figure": "sikagp.experiments.tasks.figure",
     "text": "sikagp.experiments.tasks.text",
     "benchmark": "sikagp.experiments.tasks.benchmark",

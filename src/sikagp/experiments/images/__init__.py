@@ -1,0 +1,1 @@
+"""Images on their way to a network: augmented, corrupted, turned into cached features."""

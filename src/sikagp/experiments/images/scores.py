@@ -1,0 +1,69 @@
+"""Scores of class probabilities: on clean, corrupted and foreign images."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from sikagp._typing import Float, Int
+from sikagp.experiments.data import Images
+from sikagp.experiments.images.corruptions import CORRUPTIONS, SEVERITIES, corrupt
+from sikagp.metrics import (
+    accuracy,
+    auprc,
+    auroc,
+    brier,
+    ece,
+    fpr_at_tpr,
+    mutual_information,
+    nll,
+    predictive_entropy,
+)
+
+Draws = Float[Tensor, "samples rows classes"]
+
+
+def classification_scores(
+    draws: Float[Tensor, "samples rows classes"], labels: Int[Tensor, " rows"]
+) -> dict[str, float]:
+    """Accuracy, likelihood and calibration of the averaged probabilities."""
+    probs = draws.mean(0)
+    scores = {"accuracy": accuracy, "nll": nll, "ece": ece, "brier": brier}
+    return {name: float(score(probs, labels)) for name, score in scores.items()}
+
+
+def detection_scores(
+    known: Float[Tensor, "samples rows classes"], foreign: Float[Tensor, "samples others classes"]
+) -> dict[str, float]:
+    """How well entropy and mutual information tell foreign images (positive) from known ones.
+
+    Mutual information needs several draws; with one it says nothing and is left out.
+    """
+    positive = torch.cat([torch.zeros(known.shape[1]), torch.ones(foreign.shape[1])]).long()
+    entropy = [predictive_entropy(draws.mean(0)) for draws in (known, foreign)]
+    found = _detection(torch.cat(entropy), positive)
+    if len(known) > 1:
+        doubt = [mutual_information(draws) for draws in (known, foreign)]
+        found |= _detection(torch.cat(doubt), positive, suffix="_mutual_information")
+    return found
+
+
+def _detection(score: Tensor, positive: Tensor, suffix: str = "") -> dict[str, float]:
+    measures = {"auroc": auroc, "auprc": auprc, "fpr95": fpr_at_tpr}
+    return {
+        f"{name}{suffix}": float(measure(score, positive)) for name, measure in measures.items()
+    }
+
+
+def corruption_scores(predict: Callable[[Images], Draws], images: Images) -> dict[str, float]:
+    """Accuracy, likelihood and calibration under every corruption and severity, and on average."""
+    found: dict[str, float] = {}
+    for kind in CORRUPTIONS:
+        for severity in SEVERITIES:
+            changed = images.with_pixels(corrupt(images.pixels, kind, severity))
+            scores = classification_scores(predict(changed), images.labels)
+            found |= {f"{kind}{severity}_{name}": value for name, value in scores.items()}
+    for name in ("accuracy", "nll", "ece"):
+        values = [value for key, value in found.items() if key.endswith(f"_{name}")]
+        found[f"corrupted_{name}"] = sum(values) / len(values)
+    return found

@@ -1,0 +1,175 @@
+"""Classification of images: a head with its backbone, or on the features of a frozen one."""
+
+import dataclasses
+import math
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from matplotlib import rc_context
+from matplotlib.figure import Figure
+from torch import Tensor, nn
+
+from sikagp.experiments import data
+from sikagp.experiments.backbones import (
+    build_backbone,
+    load_backbone,
+    pretrained_resnet,
+    save_backbone,
+)
+from sikagp.experiments.cell import Cell
+from sikagp.experiments.data import Images
+from sikagp.experiments.figures.style import STYLE
+from sikagp.experiments.images.augmentation import NORMALISATIONS
+from sikagp.experiments.images.rows import FrozenInputs, LiveInputs
+from sikagp.experiments.images.scores import (
+    Draws,
+    classification_scores,
+    corruption_scores,
+    detection_scores,
+)
+from sikagp.experiments.methods import Method, build_method
+from sikagp.experiments.methods.composition import OnFeatures
+from sikagp.plots import plot_reliability
+from sikagp.validation import check_choice
+
+DATA = {
+    "mnist": data.mnist,
+    "fashion_mnist": data.fashion_mnist,
+    "cifar10": data.cifar10,
+    "cifar100": data.cifar100,
+    "svhn": data.svhn,
+}
+CHECKPOINT, BACKBONE_FILE = "checkpoint", "backbone.safetensors"
+_WITHOUT_ELBO = ("network", "mc-dropout", "ensemble", "knn", "boosting")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ImageOptions:
+    """The section ``data`` of a recipe for images.
+
+    Attributes:
+        name: which images.
+        backbone: which network, as in :data:`sikagp.experiments.backbones.BACKBONES`.
+        normalisation: whose mean and deviation; by default those of the images.
+        augmented: whether training pictures are shifted and mirrored.
+        frozen: whose weights the backbone keeps: ``"checkpoint"`` for the public ones, or the name
+            of the recipe that trained them; empty trains it with the head.
+        views: versions of each training picture for a frozen backbone, all but one augmented.
+        ood: other images, to be told apart.
+        corruptions: whether to score corrupted test images too.
+        rows: largest number of training images, for quick looks.
+        test_rows: largest number of test and other images.
+    """
+
+    name: str
+    backbone: str
+    normalisation: str = ""
+    augmented: bool = False
+    frozen: str = ""
+    views: int = 1
+    ood: str = ""
+    corruptions: bool = False
+    rows: int | None = None
+    test_rows: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in filter(None, (self.name, self.ood)):
+            check_choice("name", name, DATA)
+        check_choice("normalisation", self.normalisation or self.name, NORMALISATIONS)
+
+    def load(self, split: str) -> Images:
+        """Read one split of the images, or the other images."""
+        name = self.ood if split == "ood" else self.name
+        images = DATA[name]("train" if split == "train" else "test")
+        return images.first(self.rows if split == "train" else self.test_rows)
+
+
+def run(cell: Cell) -> dict[str, Any]:
+    """Train and score; returns metrics, timings, the history and a reliability diagram."""
+    options = ImageOptions(**cell.recipe.data)
+    train, test = options.load("train"), options.load("test")
+    inputs = _inputs(cell, options, train)
+    method = build_method(
+        cell.recipe.method,
+        in_features=inputs.num_features,
+        out_features=train.num_classes,
+        task="classification",
+        options={**cell.recipe.options, **inputs.method_options, **_device(cell)},
+        training=cell.recipe.training,
+    )
+    report = method.fit(
+        inputs.train(train, seed=cell.seed),
+        None,
+        seed=cell.seed,
+        folder=cell.folder / "run",
+        progress=cell.progress,
+    )
+    _keep_backbone(method, cell)
+
+    def predict(images: Images) -> Draws:
+        draws = method.predict(inputs.predict(images))
+        if not isinstance(draws, Tensor):
+            raise TypeError(f"{cell.recipe.method} predicted {type(draws).__name__}, not classes")
+        return draws
+
+    ready = inputs.predict(test)
+    start = time.perf_counter()
+    method.predict(ready)
+    seconds = time.perf_counter() - start
+    draws = predict(test)
+    _draw_reliability(draws, test.labels, cell)
+    return {
+        **classification_scores(draws, test.labels),
+        **(detection_scores(draws, predict(options.load("ood"))) if options.ood else {}),
+        **(corruption_scores(predict, test) if options.corruptions else {}),
+        "elbo": _elbo(cell, report.history),
+        "fit_seconds": report.seconds,
+        "predict_seconds": seconds,
+        "epochs": report.epochs,
+        "seconds_per_epoch": report.seconds / report.epochs if report.epochs else math.nan,
+        "history": report.history,
+        "figures": ["reliability.png"],
+    }
+
+
+def _inputs(cell: Cell, options: ImageOptions, train: Images) -> LiveInputs | FrozenInputs:
+    normalise = NORMALISATIONS[options.normalisation or options.name]
+    if not options.frozen:
+        return LiveInputs(options.backbone, normalise, augmented=options.augmented, examples=train)
+    backbone: nn.Module
+    if options.frozen == CHECKPOINT:
+        backbone, _ = pretrained_resnet(int(options.backbone.removeprefix("resnet")))
+    else:
+        # Folders of cells end with the names of recipe, scale and seed.
+        root = cell.folder.parents[1 + len(cell.recipe.name.split("/"))]
+        path = root / options.frozen / cell.scale / str(cell.seed) / BACKBONE_FILE
+        backbone = load_backbone(build_backbone(options.backbone), path)
+    return FrozenInputs(backbone, normalise, views=options.views, device=cell.device)
+
+
+def _device(cell: Cell) -> Mapping[str, str]:
+    return {} if cell.device == "cpu" else {"device": cell.device}
+
+
+def _keep_backbone(method: Method, cell: Cell) -> None:
+    """Save a backbone that was trained here, for recipes that build on it."""
+    model = getattr(method, "model", None)
+    if isinstance(model, OnFeatures) and not cell.recipe.data.get("frozen"):
+        save_backbone(model.backbone, cell.folder / BACKBONE_FILE)
+
+
+def _elbo(cell: Cell, history: list[dict[str, float]]) -> float:
+    """ELBO per training row in the last epoch; undefined for other objectives."""
+    training = cell.recipe.training
+    other = training.get("objective", "elbo") != "elbo" or training.get("kl_weight", 1) != 1
+    if other or cell.recipe.method in _WITHOUT_ELBO or not history:
+        return math.nan
+    return -history[-1]["loss"]
+
+
+def _draw_reliability(draws: Draws, labels: Tensor, cell: Cell) -> None:
+    with rc_context(STYLE):
+        figure = Figure(figsize=(3.6, 4.0), layout="constrained")
+        plot_reliability(draws.mean(0), labels, ax=figure.subplots())
+        figure.savefig(cell.folder / "reliability.png")

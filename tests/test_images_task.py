@@ -1,0 +1,136 @@
+"""Image recipes from files in the publishers' formats to metrics."""
+
+import gzip
+import hashlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sikagp.experiments.backbones import BACKBONES
+from sikagp.experiments.cell import Cell
+from sikagp.experiments.data import Source, sources
+from sikagp.experiments.methods import METHODS
+from sikagp.experiments.recipe import Recipe, load_recipes
+from sikagp.experiments.tasks.images import BACKBONE_FILE, ImageOptions, run
+from sikagp.training import TrainingConfig
+
+SMALL = {"embedding": 4, "level": 2, "train_samples": 2, "test_samples": 4}
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch) -> Path:
+    """A data folder with small files in the official formats; features are cached beside it."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("SIKAGP_DATA", str(tmp_path))
+    rng = np.random.default_rng(0)
+    for split, rows in (("train", 40), ("test", 12)):
+        labels = np.arange(rows) * 100 // rows
+        records = rng.integers(0, 256, (rows, 3074), dtype=np.uint8)
+        records[:, 1] = labels
+        name = f"cifar-100-binary/{split}.bin"
+        member = put(tmp_path, f"cifar100/{name}", records.tobytes())
+        monkeypatch.setitem(sources.CIFAR100.members, name, member)
+        for source, letter in ((sources.MNIST, "m"), (sources.FASHION_MNIST, "f")):
+            pixels = rng.integers(0, 256, (rows, 28, 28))
+            pair = (
+                put(tmp_path, f"{letter}/{split}.gz", idx(pixels)),
+                put(tmp_path, f"{letter}/{split}-labels.gz", idx(np.arange(rows) % 10)),
+            )
+            monkeypatch.setitem(source, split, pair)
+    return tmp_path
+
+
+def put(folder: Path, path: str, content: bytes) -> Source:
+    (folder / path).parent.mkdir(parents=True, exist_ok=True)
+    (folder / path).write_bytes(content)
+    return Source(path, (), f"sha256:{hashlib.sha256(content).hexdigest()}", len(content))
+
+
+def idx(values: np.ndarray) -> bytes:
+    header = bytes([0, 0, 8, values.ndim]) + np.array(values.shape, ">u4").tobytes()
+    return gzip.compress(header + values.astype(np.uint8).tobytes())
+
+
+def make_cell(folder: Path, name: str, method: str, data: dict, options: dict) -> Cell:
+    recipe = Recipe(
+        name=name,
+        table="images",
+        row=name,
+        experiment="images",
+        data=data,
+        method=method,
+        options=options,
+        training={"epochs": 1, "batch_size": 20},
+    )
+    where = folder / "out" / name / "smoke" / "0"
+    where.mkdir(parents=True)
+    return Cell(recipe, "smoke", 0, where)
+
+
+def test_cifar100_is_trained_in_full_and_then_fine_tuned(folder):
+    images = {"name": "cifar100", "backbone": "fast-tiny"}
+    full = make_cell(
+        folder, "images/full", "sika", {**images, "augmented": True, "corruptions": True}, SMALL
+    )
+    found = run(full)
+    assert 0 <= found["accuracy"] <= 1
+    assert found["elbo"] == -found["history"][-1]["loss"]
+    assert {"noise1_accuracy", "contrast5_ece", "corrupted_nll"} <= set(found)
+    assert (full.folder / "reliability.png").stat().st_size > 1000
+    trained = (full.folder / BACKBONE_FILE).read_bytes()
+
+    tuning = {**images, "frozen": "images/full", "views": 2}
+    options = {**SMALL, "normalisation": "running"}
+    tuned = run(make_cell(folder, "images/tuned", "dense-dak", tuning, options))
+    assert 0 < tuned["nll"] < 20
+    assert len(list((folder / "cache").rglob("*.safetensors"))) == 3  # two views, test images
+    assert (full.folder / BACKBONE_FILE).read_bytes() == trained
+
+
+def test_fine_tuning_before_training_says_what_to_do(folder):
+    data = {"name": "cifar100", "backbone": "fast-tiny", "frozen": "images/full"}
+    with pytest.raises(FileNotFoundError, match="run the recipe"):
+        run(make_cell(folder, "images/tuned", "sika", data, SMALL))
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "draws"),
+    [("network", {"hidden": []}, False), ("mc-dropout", {"hidden": [], "num_samples": 3}, True)],
+)
+def test_digits_against_clothes(folder, method, options, draws):
+    data = {"name": "mnist", "backbone": "digits-cnn", "ood": "fashion_mnist", "rows": 30}
+    found = run(make_cell(folder, "images/digits", method, data, options))
+    assert 0 <= found["auroc"] <= 1
+    assert ("auroc_mutual_information" in found) == draws
+    assert np.isnan(found["elbo"])
+
+
+def test_a_seed_repeats_a_run(folder):
+    data = {"name": "cifar100", "backbone": "fast-tiny", "augmented": True}
+    scores = []
+    for name in ("a", "b"):
+        found = run(make_cell(folder, name, "sika", data, SMALL))
+        scores.append((found["nll"], found["history"][0]["loss"]))
+    assert scores[0] == scores[1]
+
+
+def test_options_are_checked():
+    with pytest.raises(ValueError, match="imagenet22k"):
+        ImageOptions(name="imagenet22k", backbone="fast")
+    with pytest.raises(ValueError, match="normalisation"):
+        ImageOptions(name="cifar10", backbone="fast", normalisation="zca")
+
+
+def test_every_image_recipe_names_what_exists():
+    recipes = [recipe for recipe in load_recipes() if recipe.experiment == "images"]
+    names = {recipe.name for recipe in recipes}
+    assert len(recipes) > 30
+    for recipe in recipes:
+        for scale in recipe.scales:
+            scaled = recipe.at(scale)
+            options = ImageOptions(**scaled.data)
+            assert options.backbone in BACKBONES
+            assert options.frozen in {"", "checkpoint", *names}
+            assert scaled.method in METHODS
+            TrainingConfig(**scaled.training)
