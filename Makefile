@@ -36,4 +36,4 @@ docs: $(READY)
 	$(BIN)/python -m sphinx -W --keep-going -q -b html -d build/doctrees docs build/docs
 
 clean:
-	rm -rf $(VENV) build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build docs/generated .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -47,7 +47,7 @@ for ax, (title, values) in zip(axes, panels.items(), strict=True):
     limits = (
         {"cmap": "viridis"} if "deviation" in title else {"vmin": -1, "vmax": 1, "cmap": "RdBu"}
     )
-    image = ax.pcolormesh(side, side, values.view(60, 60).T, **limits)
+    image = ax.pcolormesh(side.numpy(), side.numpy(), values.view(60, 60).T.numpy(), **limits)
     figure.colorbar(image, ax=ax, shrink=0.7)
     ax.set(title=title, aspect="equal")
     ax.plot([0, 0, 1], [1, 0, 0], color="black", linewidth=0.8)
