@@ -15,7 +15,10 @@ from hypothesis import settings
 def load_loops() -> None:
     """Load the compiled loops past the hook: Numba takes plain functions only."""
     folder = Path(find_spec("sikagp").origin).parent / "ops" / "loops"
-    names = "tools", "interpolation", "states", "covariances", "moments", "prediction", "points"
+    names = (
+        "tools", "interpolation", "states", "covariances", "moments", "weights", "prediction",
+        "points",
+    )  # fmt: skip
     for name in names:
         spec = spec_from_file_location(f"sikagp.ops.loops.{name}", folder / f"{name}.py")
         sys.modules[spec.name] = module_from_spec(spec)

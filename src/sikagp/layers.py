@@ -241,7 +241,7 @@ class SIKALayer(AdditiveGP):
             self.plan in ("auto", "table")
             and self._cacheable()
             and not (x.requires_grad and torch.is_grad_enabled())
-            and has_predictor(self.kernel, self.grid, self.log_variance)
+            and has_predictor(self.kernel, self.log_variance)
         )
 
     def _predict(self, x: Tensor) -> Moments:

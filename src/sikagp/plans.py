@@ -17,7 +17,6 @@ from torch import Tensor
 from sikagp import ops
 from sikagp._typing import Float, Int
 from sikagp.basis import SparseFeatures, active_sum, dense_features, sparse_features
-from sikagp.grid import DyadicGrid
 from sikagp.kernels import MarkovKernel, TwoPoint
 from sikagp.ops.backends import compiled_for
 from sikagp.table import two_point
@@ -63,15 +62,15 @@ def build_predictor(
     from sikagp.ops.compiled import Predictor
 
     scale = variance.sqrt().view(-1, 1, 1, 1)
-    packed = torch.cat([table.states, table.covariances.flatten(2, 4) * scale], dim=2) * scale
+    states, covariances = table.states * scale, table.covariances * scale.square()[..., None, None]
     features = torch.stack([*domain, table.prior.rate, variance], dim=-1)
     shares = torch.tensor(OPEN_SHARES[residual], dtype=variance.dtype)
-    return Predictor(features, shares, packed, bias)
+    return Predictor(features, shares, states, covariances, table.prior.grid.nodes, bias)
 
 
-def has_predictor(kernel: MarkovKernel, grid: DyadicGrid, tensor: Tensor) -> bool:
-    """Whether compiled prediction exists for a kernel, a grid, and a tensor's type and device."""
-    return kernel.predictable and grid.uniform and compiled_for(tensor) is not None
+def has_predictor(kernel: MarkovKernel, tensor: Tensor) -> bool:
+    """Whether compiled prediction exists for a kernel, and for a tensor's type and device."""
+    return kernel.predictable and compiled_for(tensor) is not None
 
 
 def locate(
@@ -79,10 +78,13 @@ def locate(
 ) -> tuple[Int[Tensor, "rows features"], TwoPoint]:
     """Cells and two-point weights, compiled where the kernel's formulas are."""
     kernel, grid, rate, _ = prior
-    if torch.compiler.is_compiling() or not has_predictor(kernel, grid, unit):
+    if torch.compiler.is_compiling() or not has_predictor(kernel, unit):
         return two_point(unit, prior)  # which a compiler can fuse
     cell = grid.locate(unit.detach().clamp(0, 1))
-    return cell, TwoPoint(*ops.operators.laplace_points(unit, rate, grid.num_cells))
+    weights = ops.operators.point_weights(
+        unit, rate, cell, grid.nodes, grid.level, kernel.state_size
+    )
+    return cell, TwoPoint(*weights)
 
 
 def table_moments(

@@ -30,6 +30,7 @@ class Matern(MarkovKernel):
     """Shared arithmetic of the Matérn kernels; see the module's docstring."""
 
     stationary = True
+    predictable = True
     smoothness: float
     nilpotent: tuple[tuple[float, ...], ...]
     diffusion: float
