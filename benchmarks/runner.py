@@ -17,6 +17,7 @@ from benchmarks.results import Case, Result, describe, new_result, save, skipped
 NAMES = (
     "targets",
     "cpu_levels",
+    "kernels",
     "depth",
     "heads",
     "gpytorch_peers",

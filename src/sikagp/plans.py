@@ -113,6 +113,29 @@ def trained_moments(
     return ops.moments(cell, left, right, mean, deviation, prior.tree)
 
 
+def slope_moments(
+    unit: Float[Tensor, "rows features"],
+    table: NodeTable,
+    scale: Float[Tensor, " features"],
+    residual: str,
+) -> tuple[Float[Tensor, "rows features outputs"], Float[Tensor, "rows features outputs"]]:
+    """Mean and variance of the derivative of every component, in unit coordinates over scale."""
+    cell, weights = two_point(unit, table.prior, slope=True)
+    feature = torch.arange(cell.shape[1], device=cell.device)
+    left, right = (side * scale.unsqueeze(-1) for side in (weights.left, weights.right))
+    z_left, z_right = table.states[feature, cell], table.states[feature, cell + 1]
+    near, far = table.covariances[feature, cell], table.covariances[feature, cell + 1, 0]
+    mean = torch.einsum("bdi,bdio->bdo", left, z_left)
+    mean = mean + torch.einsum("bdi,bdio->bdo", right, z_right)
+    quadratic = "bdi,bdijo,bdj->bdo"
+    variance = torch.einsum(quadratic, left, near[:, :, 0], left)
+    variance = variance + 2 * torch.einsum(quadratic, left, near[:, :, 1], right)
+    variance = variance + torch.einsum(quadratic, right, far, right)
+    between, beyond = OPEN_SHARES[residual]
+    open_part = (between * weights.inside + beyond * weights.outside) * scale.square()
+    return mean, variance + open_part.unsqueeze(-1)
+
+
 def sparse_moments(
     features: SparseFeatures,
     mean: Float[Tensor, "features weights outputs"],
