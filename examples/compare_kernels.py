@@ -168,10 +168,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="one seed, few steps, small sets")
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=1000, help="training steps of every fit")
     parser.add_argument("--markdown", type=Path, help="where to write the tables")
     parser.add_argument("--figure", type=Path, help="where to write the figure")
     options = parser.parse_args()
-    seeds, steps = (1, 30) if options.quick else (options.seeds, 1000)
+    seeds, steps = (1, 30) if options.quick else (options.seeds, options.steps)
     names = [name for name in UCI[: 1 if options.quick else None] if (DATA / name).is_dir()]
     sections = {"Worst missing prior variance, theta = 5": variance_table(range(1, 11))}
     print("\n".join(sections["Worst missing prior variance, theta = 5"]))
