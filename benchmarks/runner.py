@@ -17,6 +17,7 @@ from benchmarks.results import Case, Result, describe, load, new_result, save, s
 NAMES = (
     "targets",
     "cpu_levels",
+    "kernels",
     "depth",
     "heads",
     "objectives",

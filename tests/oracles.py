@@ -24,11 +24,11 @@ class KernelCase(NamedTuple):
     covariance: Covariance
 
 
-def _user_p(x: Tensor) -> Tensor:
+def user_p(x: Tensor) -> Tensor:
     return (1 + x) * torch.exp(x)
 
 
-def _user_q(x: Tensor) -> Tensor:
+def user_q(x: Tensor) -> Tensor:
     return 2 - x.square()
 
 
@@ -40,8 +40,8 @@ CASES = [
     ),
     KernelCase(
         "user",
-        GaussMarkov(_user_p, _user_q),
-        lambda x, y: _user_p(torch.minimum(x, y)) * _user_q(torch.maximum(x, y)),
+        GaussMarkov(user_p, user_q),
+        lambda x, y: user_p(torch.minimum(x, y)) * user_q(torch.maximum(x, y)),
     ),
 ]
 

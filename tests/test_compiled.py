@@ -4,11 +4,13 @@ from itertools import compress
 
 import pytest
 import torch
-from helpers import assert_close
+from helpers import assert_close, random_layer
+from oracles import random_nodes
 
-from sikagp import Laplace, SIKALayer
+from sikagp import Laplace, Matern32, Matern52, SIKALayer
 from sikagp.grid import DyadicGrid
 from sikagp.ops import OwnParameters, Points, compiled, reference
+from sikagp.ops.backends import use_backend
 from sikagp.plans import scaled_prior
 from sikagp.table import two_point
 from sikagp.tree import BridgeTree, grid_prior
@@ -98,17 +100,34 @@ def test_moments_and_their_gradients(s, shared, dtype):
         assert_all_close(compress(actual, floating), compress(expected, floating))
 
 
+KERNELS = {"laplace": Laplace(), "matern32": Matern32(), "matern52": Matern52()}
+by_kernel = pytest.mark.parametrize("name", KERNELS)
+by_spacing = pytest.mark.parametrize("even", [True, False], ids=["even", "uneven"])
+
+
+@by_kernel
 @pytest.mark.parametrize("residual", ["full", "outside", "none"])
 @pytest.mark.parametrize("lengthscale", [1e-3, 0.05, 1.0, 1e3])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_packed_prediction_is_the_uncached_evaluation(residual, lengthscale, dtype):
+def test_packed_prediction_is_the_uncached_evaluation(name, residual, lengthscale, dtype):
     domain = torch.tensor([-1.0, 0.0]), torch.tensor([1.0, 3.0])
-    layer = SIKALayer(
-        2, 3, level=5, lengthscale=lengthscale, domain=domain, residual=residual, dtype=dtype
-    )
+    options = {"level": 5, "lengthscale": lengthscale, "domain": domain, "residual": residual}
+    layer = SIKALayer(2, 3, kernel=name, dtype=dtype, **options)
     x = torch.cat(
         [torch.rand(150, 2) * 6 - 2, torch.tensor([[-1.0, 0.0], [1.0, 3.0], [1e6, -1e6]])]
     )
+    with use_backend("reference"):
+        expected = layer(x)
+    with torch.no_grad():
+        actual = layer.eval()(x)
+    assert_close(actual.mean, expected.mean)
+    assert_close(actual.variance, expected.variance)
+
+
+@pytest.mark.parametrize("outputs", [1, 16, 17, 40])
+def test_any_number_of_outputs_is_predicted(outputs):
+    layer = random_layer(2, outputs, kernel="matern52", dtype=torch.float32)
+    x = torch.rand(70, 2) * 1.4 - 0.2
     expected = layer(x)
     with torch.no_grad():
         actual = layer.eval()(x)
@@ -124,28 +143,59 @@ def test_prediction_without_bias():
         assert_close(layer.eval()(x).mean, expected)
 
 
-@pytest.mark.parametrize("rate", [1e-3, 0.3, 5.0, 1e3])
-def test_compiled_points_are_those_of_the_kernel(rate):
+def point_inputs(level, even, rate, *, rows=60):
+    """Coordinates in and beyond the grid, rates of two features, cells and node positions."""
     rates = torch.tensor([rate, 2 * rate], dtype=torch.float64, requires_grad=True)
-    unit = (torch.rand(60, 2, dtype=torch.float64) * 1.4 - 0.2).requires_grad_()
-    grid = DyadicGrid(4)
-    prior = grid_prior(Laplace(), grid, rates)
-    weights = torch.ops.sikagp.laplace_points(unit, rates, grid.num_cells)
+    unit = (torch.rand(rows, 2, dtype=torch.float64) * 1.4 - 0.2).requires_grad_()
+    nodes = None if even else random_nodes(level, 2)
+    cell = DyadicGrid(level, nodes).locate(unit.detach().clamp(0, 1))
+    return unit, rates, cell, nodes, level
+
+
+@by_kernel
+@by_spacing
+@pytest.mark.parametrize("rate", [1e-3, 0.3, 5.0, 200.0])
+def test_compiled_points_are_those_of_the_kernel(name, even, rate):
+    inputs = point_inputs(4, even, rate)
+    unit, rates, _, nodes, level = inputs
+    prior = grid_prior(KERNELS[name], DyadicGrid(level, nodes), rates)
+    weights = torch.ops.sikagp.point_weights(*inputs, KERNELS[name].state_size)
     _, expected = two_point(unit, prior)
     assert_all_close(weights, expected)
     pattern = [torch.randn_like(w) for w in weights]
     for parts in (weights, expected):
         total = sum((p * w).sum() for p, w in zip(pattern, parts, strict=True))
-        gradients = torch.autograd.grad(total, (unit, rates), retain_graph=True)
+        gradients = list(torch.autograd.grad(total, (unit, rates), retain_graph=True))
+        gradients[1] = gradients[1] * rates.detach()  # weights know the rate to rounding times it
         if parts is weights:
             actual = gradients
     assert_all_close(actual, gradients)
 
 
-def test_opcheck_of_the_points():
-    unit = (torch.rand(5, 2, dtype=torch.float64) * 1.4 - 0.2).requires_grad_()
-    rate = torch.tensor([0.5, 3.0], dtype=torch.float64, requires_grad=True)
-    torch.library.opcheck(torch.ops.sikagp.laplace_points.default, (unit, rate, 8))
+@pytest.mark.parametrize("s", [1, 2, 3])
+@by_spacing
+def test_opcheck_of_the_points(s, even):
+    inputs = point_inputs(3, even, 1.5, rows=5)
+    torch.library.opcheck(torch.ops.sikagp.point_weights.default, (*inputs, s))
+    gradients = torch.randn(2, 5, 2, s), torch.randn(2, 5, 2)
+    gradients = [part for stack in gradients for part in stack.double().unbind()]
+    inputs = [part.detach() if isinstance(part, torch.Tensor) else part for part in inputs]
+    torch.library.opcheck(torch.ops.sikagp.point_weights_backward.default, (*gradients, *inputs))
+
+
+@pytest.mark.parametrize("kernel", ["matern32", "matern52"])
+@pytest.mark.parametrize("check_finite", [True, False])
+def test_numbers_that_are_not_finite_stay_in_their_rows(kernel, check_finite):
+    layer = random_layer(kernel=kernel, check_finite=check_finite).eval()
+    good = torch.rand(3, 2, dtype=torch.float64)
+    x = torch.cat([good, torch.full_like(good, torch.nan), torch.full_like(good, torch.inf)])
+    with torch.no_grad():
+        if check_finite:
+            with pytest.raises(ValueError, match="6 of 9 rows"):
+                layer(x)
+        else:
+            assert_close(layer(x).mean[:3], layer(good).mean)
+            assert layer(x).mean[3:6].isnan().all()
 
 
 @pytest.mark.parametrize("rate", [1e-3, 0.3, 5.0, 1e3])

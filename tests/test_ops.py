@@ -125,7 +125,7 @@ def detached(tensors):
     return tuple(tensor.detach() for tensor in tensors)
 
 
-@pytest.mark.parametrize("s", [1, 2])
+@by_state
 @by_layout
 def test_opcheck_of_the_tree_operators(s, shared):
     library = torch.ops.sikagp
@@ -143,7 +143,7 @@ def test_opcheck_of_the_tree_operators(s, shared):
     )
 
 
-@pytest.mark.parametrize("s", [1, 2])
+@by_state
 def test_opcheck_of_interpolate(s):
     library = torch.ops.sikagp
     inputs = point_inputs(2, s)
@@ -153,7 +153,7 @@ def test_opcheck_of_interpolate(s):
     torch.library.opcheck(library.interpolate_backward.default, (d_mean, d_variance, *inputs))
 
 
-@pytest.mark.parametrize("s", [1, 2])
+@by_state
 @by_layout
 def test_opcheck_of_moments(s, shared):
     library = torch.ops.sikagp

@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import Any
 
 from sikagp.basis import SparseFeatures
-from sikagp.domains import Domain, RunningDomain
+from sikagp.domains import Domain, NodeDomain, RunningDomain
 from sikagp.draws import Paths
 from sikagp.kernels import (
     BrownianBridge,
@@ -35,6 +35,7 @@ __all__ = [
     "MarkovKernel",
     "Matern32",
     "Matern52",
+    "NodeDomain",
     "Paths",
     "RunningDomain",
     "SIKAClassifier",

@@ -1,6 +1,7 @@
 """The additive Gaussian process behind a layer: its variational parameters and its prior."""
 
 import math
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -8,7 +9,7 @@ from torch import Tensor, nn
 
 from sikagp import ops
 from sikagp._typing import Float
-from sikagp.domains import Bound, Domain, as_domain
+from sikagp.domains import Bound, Domain, NodeDomain, as_domain
 from sikagp.grid import DyadicGrid
 from sikagp.kernels import MarkovKernel, get_kernel
 from sikagp.precision import at_least_float32
@@ -52,7 +53,6 @@ class AdditiveGP(nn.Module):
         self.out_features = check_count("out_features", out_features)
         self.level = check_level(level)
         self.kernel = get_kernel(kernel)
-        self.grid = DyadicGrid(level)
 
         def empty(*shape: int) -> nn.Parameter:
             return nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
@@ -64,11 +64,20 @@ class AdditiveGP(nn.Module):
         self.bias_mean = empty(out_features) if bias else None
         self.raw_bias_scale = empty(out_features) if bias else None
         self.domain = as_domain(domain, in_features).to(device=device, dtype=self.weight_mean.dtype)
+        if isinstance(self.domain, NodeDomain):
+            self.domain.check()
         self.reset_parameters()
         if self.kernel.stationary:
             self.lengthscale = lengthscale
         elif isinstance(lengthscale, Tensor) or lengthscale != 1.0:
             raise ValueError(f"{type(self.kernel).__name__} has no lengthscale, got {lengthscale}")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        # nn.Module would register a Parameter under the name of the property.
+        if isinstance(getattr(type(self), name, None), PositiveParameter):
+            object.__setattr__(self, name, value)
+        else:
+            super().__setattr__(name, value)
 
     def reset_parameters(self) -> None:
         """Start with small random means, confident weights and unit prior variance in total."""
@@ -82,9 +91,14 @@ class AdditiveGP(nn.Module):
             self.bias_scale = INITIAL_SCALE
 
     @property
+    def grid(self) -> DyadicGrid:
+        """Nodes in unit coordinates."""
+        return self.domain.grid(self.level)
+
+    @property
     def num_nodes(self) -> int:
         """Number of grid nodes M per feature."""
-        return self.grid.num_nodes
+        return 2**self.level + 1
 
     @property
     def num_active(self) -> int:
@@ -119,15 +133,15 @@ class AdditiveGP(nn.Module):
         """
         if check_level(level) < self.level:
             raise ValueError(f"level can only grow: it is {self.level}, got {level}")
-        grid = DyadicGrid(level)
-        shape = self.in_features, self.kernel.state_size * grid.num_nodes, self.out_features
+        num_weights = self.kernel.state_size * (2**level + 1)
+        shape = self.in_features, num_weights, self.out_features
         mean, scale = self.weight_mean.new_zeros(shape), self.weight_mean.new_ones(shape)
         scale = inverse_softplus(scale)
         coarse = self.weight_mean.shape[1]  # dyadic order: coarse levels come first
         mean[:, :coarse], scale[:, :coarse] = self.weight_mean, self.raw_weight_scale
         self.weight_mean = nn.Parameter(mean, self.weight_mean.requires_grad)
         self.raw_weight_scale = nn.Parameter(scale, self.raw_weight_scale.requires_grad)
-        self.level, self.grid = level, grid
+        self.level = level
 
     def weight_posterior(self) -> tuple[Tensor, Tensor]:
         """Mean and deviation of q(w), shape (in_features, s * num_nodes, out_features)."""

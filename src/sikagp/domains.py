@@ -11,7 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from sikagp._typing import Float
+from sikagp.grid import DyadicGrid
 from sikagp.precision import at_least_float32
+from sikagp.validation import check_level
 
 Bound = float | Tensor
 
@@ -58,6 +60,47 @@ class Domain(nn.Module):
         pad = torch.where(high > low, margin * (high - low), 0.5)
         return cls(low - pad, high + pad)
 
+    @staticmethod
+    def quantiles(
+        x: Float[Tensor, "*batch features"],
+        *,
+        level: int = 7,
+        margin: float = 0.1,
+        evenness: float = 0.1,
+    ) -> "NodeDomain":
+        """Place nodes where the data are: at their quantiles, feature by feature.
+
+        Node i of ``2**level + 1`` is ``1 - evenness`` times the quantile i / 2**level plus
+        ``evenness`` times the i-th of evenly spaced nodes, which keeps nodes apart where values
+        repeat. The ends lie where :meth:`fit` puts them. Layers of lower levels use every other
+        node, those of higher levels halve the cells.
+        """
+        if not 0 <= evenness <= 1:
+            raise ValueError(f"evenness must lie in [0, 1], got {evenness}")
+        ends = Domain.fit(x, margin=margin)
+        share = torch.linspace(0, 1, 2 ** check_level(level) + 1, dtype=torch.float64)
+        rows = x.detach().reshape(-1, x.shape[-1]).double()
+        low, high = ends.low.double().unsqueeze(-1), ends.high.double().unsqueeze(-1)
+        share = share.to(rows.device)
+        spots = rows.sort(dim=0).values
+        place = share * (len(rows) - 1)
+        before = place.long().clamp(max=max(len(rows) - 2, 0))
+        after = (before + 1).clamp(max=len(rows) - 1)
+        spots = torch.lerp(spots[before].T, spots[after].T, place - before)
+        spots[:, :1], spots[:, -1:] = low, high
+        even = torch.lerp(low, high, share)
+        nodes = torch.lerp(spots, even, evenness)
+        nodes[:, :1], nodes[:, -1:] = low, high
+        return NodeDomain(nodes)
+
+    def grid(self, level: int) -> DyadicGrid:
+        """The grid of a level, in unit coordinates."""
+        return DyadicGrid(level)
+
+    def select(self, feature: int) -> "Domain":
+        """The domain of one feature alone."""
+        return Domain(*(end if end.ndim == 0 else end[feature] for end in (self.low, self.high)))
+
     @property
     def width(self) -> Tensor:
         """Length of the interval, one number or one per feature."""
@@ -72,6 +115,62 @@ class Domain(nn.Module):
         if self.low.ndim == 0:
             return f"low={self.low.item():g}, high={self.high.item():g}"
         return f"features={len(self.low)}"
+
+
+class NodeDomain(Domain):
+    """An interval with nodes at given positions, the same for all features or a row for each.
+
+    ``positions`` holds ``2**k + 1`` increasing numbers per row, in units of the input. A layer of
+    a lower level than k uses every other node, one of a higher level halves the cells, so grids of
+    different levels are nested and a layer can be refined.
+
+    >>> NodeDomain(torch.tensor([0.0, 1.0, 4.0])).grid(1).nodes
+    tensor([[0.0000, 0.2500, 1.0000]], dtype=torch.float64)
+    """
+
+    positions: Tensor
+
+    def __init__(self, positions: Float[Tensor, "*features nodes"]) -> None:
+        rows = torch.atleast_2d(positions.detach())
+        count = rows.shape[-1]
+        if rows.ndim > 2 or count < 3 or (count - 1).bit_count() != 1:
+            raise ValueError(
+                "positions must have shape (nodes,) or (features, nodes) with 2**k + 1 nodes, "
+                f"k >= 1; got {tuple(positions.shape)}"
+            )
+        super().__init__(
+            *(end if positions.ndim > 1 else end[0] for end in (rows[:, 0], rows[:, -1]))
+        )
+        self.register_buffer("positions", rows.clone())
+        self.check()
+
+    def check(self) -> None:
+        """Refuse nodes that do not increase in the type they are stored in."""
+        bad = ~(self.positions.diff(dim=-1) > 0).all(-1)
+        if bool(bad.any()):
+            raise ValueError(
+                f"nodes must increase strictly; {int(bad.sum())} of {len(bad)} rows do not in "
+                f"{self.positions.dtype}. Values that repeat need an evenness above 0; values "
+                "that differ by little need a shift or float64"
+            )
+
+    def grid(self, level: int) -> DyadicGrid:
+        """Thin the nodes out to a lower level, or halve their cells up to a higher one."""
+        nodes = self.positions.double()
+        nodes = (nodes - nodes[:, :1]) / (nodes[:, -1:] - nodes[:, :1])
+        while nodes.shape[-1] < 2**level + 1:
+            middle = (nodes[:, 1:] + nodes[:, :-1]) / 2
+            halves = torch.stack([nodes[:, :-1], middle], dim=-1).flatten(1)
+            nodes = torch.cat([halves, nodes[:, -1:]], dim=-1)
+        return DyadicGrid(level, nodes[:, :: (nodes.shape[-1] - 1) // 2**level], checked=True)
+
+    def select(self, feature: int) -> "NodeDomain":
+        """The domain of one feature alone."""
+        return NodeDomain(self.positions[min(feature, len(self.positions) - 1)])
+
+    def extra_repr(self) -> str:
+        """Describe the interval and the number of nodes."""
+        return f"{super().extra_repr()}, nodes={self.positions.shape[-1]}"
 
 
 class RunningDomain(Domain):

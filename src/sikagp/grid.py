@@ -42,14 +42,21 @@ class Brackets(NamedTuple):
 class DyadicGrid:
     """Nodes on the unit interval, evenly spaced unless positions are given.
 
-    ``nodes`` holds increasing positions from 0 to 1, one row per feature or one row for all.
+    ``nodes`` holds increasing positions from 0 to 1, one row per feature or one row for all;
+    ``checked`` says that this is known.
     """
 
-    def __init__(self, level: int, nodes: Float[Tensor, "features nodes"] | None = None) -> None:
+    def __init__(
+        self,
+        level: int,
+        nodes: Float[Tensor, "features nodes"] | None = None,
+        *,
+        checked: bool = False,
+    ) -> None:
         self.level = level
         self.num_cells = 2**level
         self.num_nodes = 2**level + 1
-        if nodes is not None:
+        if nodes is not None and not checked:
             self._check_nodes(nodes)
         self.nodes = nodes
 

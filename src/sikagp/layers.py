@@ -26,6 +26,7 @@ from sikagp.plans import (
     open_residual,
     scaled_features,
     scaled_prior,
+    slope_moments,
     sparse_moments,
     table_moments,
     trained_moments,
@@ -55,7 +56,7 @@ class SIKALayer(AdditiveGP):
             :class:`MarkovKernel`.
         lengthscale: initial lengthscale in units of the raw input, one number or one per feature.
         domain: interval that the grid covers, ``(low, high)`` or a :class:`Domain`. Inputs beyond
-            it relax to the prior.
+            it relax to the prior. ``Domain.quantiles(x)`` places the nodes where the data are.
         residual: where to add the prior variance that the grid cannot express: ``"full"`` makes
             the layer an exact sparse variational GP, ``"outside"`` adds it beyond the grid only,
             ``"none"`` is the Bayesian network of the paper.
@@ -126,6 +127,22 @@ class SIKALayer(AdditiveGP):
             shape = *x.shape[:-1], self.out_features
             mean, variance = mean.view(shape), variance.view(shape)
         return GaussianMarginals(mean, variance)
+
+    def gradient(self, x: Float[Tensor, "*batch in_features"]) -> GaussianMarginals:
+        """Marginals of df/dx_d at each row, shape (*batch, in_features, out_features).
+
+        They are exact, as those of f are, and follow the same residual mode. The kernel must have
+        differentiable draws, as the Matérn kernels do.
+        """
+        check_input(x, self.in_features)
+        self._check_finite(x)
+        rows = self._rows(x)
+        with full_precision(rows.device):
+            table = build_table(self.prior(), *self.weight_posterior())
+            scale = self.variance.sqrt() / self.domain.width.to(rows.dtype)
+            mean, variance = slope_moments(self.domain(rows), table, scale, self.residual)
+        shape = *x.shape, self.out_features
+        return GaussianMarginals(mean.view(shape), variance.view(shape))
 
     def features(self, x: Float[Tensor, "*batch in_features"]) -> SparseFeatures:
         """Active basis functions, shape (*batch, in_features, num_active).
@@ -241,7 +258,8 @@ class SIKALayer(AdditiveGP):
 
     def _cache_sources(self) -> list[Tensor]:
         bounds = self.domain._buffers
-        sources = (*self._parameters.values(), bounds["low"], bounds["high"])
+        places = (bounds.get(name) for name in ("low", "high", "positions"))
+        sources = (*self._parameters.values(), *places)
         return [source for source in sources if source is not None]
 
     def _build_table(self) -> NodeTable:
@@ -253,7 +271,7 @@ class SIKALayer(AdditiveGP):
             self.plan in ("auto", "table")
             and self._cacheable()
             and not (x.requires_grad and torch.is_grad_enabled())
-            and has_predictor(self.kernel, self.grid, self.log_variance)
+            and has_predictor(self.kernel, self.log_variance)
         )
 
     def _predict(self, x: Tensor) -> Moments:

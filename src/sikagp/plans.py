@@ -63,15 +63,15 @@ def build_predictor(
     from sikagp.ops.compiled import Predictor
 
     scale = variance.sqrt().view(-1, 1, 1, 1)
-    packed = torch.cat([table.states, table.covariances.flatten(2, 4) * scale], dim=2) * scale
+    states, covariances = table.states * scale, table.covariances * scale.square()[..., None, None]
     features = torch.stack([*domain, table.prior.rate, variance], dim=-1)
     shares = torch.tensor(OPEN_SHARES[residual], dtype=variance.dtype)
-    return Predictor(features, shares, packed, bias)
+    return Predictor(features, shares, states, covariances, table.prior.grid.nodes, bias)
 
 
-def has_predictor(kernel: MarkovKernel, grid: DyadicGrid, tensor: Tensor) -> bool:
-    """Whether compiled prediction exists for a kernel, a grid, and a tensor's type and device."""
-    return kernel.predictable and grid.uniform and compiled_for(tensor) is not None
+def has_predictor(kernel: MarkovKernel, tensor: Tensor) -> bool:
+    """Whether compiled prediction exists for a kernel, and for a tensor's type and device."""
+    return kernel.predictable and compiled_for(tensor) is not None
 
 
 def scaled_prior(
@@ -98,10 +98,13 @@ def locate(
 ) -> tuple[Int[Tensor, "rows features"], TwoPoint]:
     """Cells and two-point weights, compiled where the kernel's formulas are."""
     kernel, grid, rate, _ = prior
-    if torch.compiler.is_compiling() or not has_predictor(kernel, grid, unit):
+    if torch.compiler.is_compiling() or not has_predictor(kernel, unit):
         return two_point(unit, prior)  # which a compiler can fuse
     cell = grid.locate(unit.detach().clamp(0, 1))
-    return cell, TwoPoint(*ops.operators.laplace_points(unit, rate, grid.num_cells))
+    weights = ops.operators.point_weights(
+        unit, rate, cell, grid.nodes, grid.level, kernel.state_size
+    )
+    return cell, TwoPoint(*weights)
 
 
 def table_moments(
@@ -131,6 +134,29 @@ def trained_moments(
     weights = mean.unflatten(1, shape), raw_deviation.unflatten(1, shape)
     own = ops.OwnParameters(*weights, bias, prior_variance)
     return ops.moments(points, own, prior.tree)
+
+
+def slope_moments(
+    unit: Float[Tensor, "rows features"],
+    table: NodeTable,
+    scale: Float[Tensor, " features"],
+    residual: str,
+) -> tuple[Float[Tensor, "rows features outputs"], Float[Tensor, "rows features outputs"]]:
+    """Mean and variance of the derivative of every component, in unit coordinates over scale."""
+    cell, weights = two_point(unit, table.prior, slope=True)
+    feature = torch.arange(cell.shape[1], device=cell.device)
+    left, right = (side * scale.unsqueeze(-1) for side in (weights.left, weights.right))
+    z_left, z_right = table.states[feature, cell], table.states[feature, cell + 1]
+    near, far = table.covariances[feature, cell], table.covariances[feature, cell + 1, 0]
+    mean = torch.einsum("bdi,bdio->bdo", left, z_left)
+    mean = mean + torch.einsum("bdi,bdio->bdo", right, z_right)
+    quadratic = "bdi,bdijo,bdj->bdo"
+    variance = torch.einsum(quadratic, left, near[:, :, 0], left)
+    variance = variance + 2 * torch.einsum(quadratic, left, near[:, :, 1], right)
+    variance = variance + torch.einsum(quadratic, right, far, right)
+    between, beyond = OPEN_SHARES[residual]
+    open_part = (between * weights.inside + beyond * weights.outside) * scale.square()
+    return mean, variance + open_part.unsqueeze(-1)
 
 
 def sparse_moments(

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
-from sikagp.domains import Domain, RunningDomain
+from sikagp.domains import Domain, NodeDomain, RunningDomain
 from sikagp.kernels import KERNELS, MarkovKernel
 from sikagp.manifests import check_class, read_manifest, write_manifest
 
@@ -160,13 +160,19 @@ def encode_domain(domain: Domain) -> dict[str, Any]:
     if type(domain) is RunningDomain:
         options = {"reach": domain.reach, "momentum": domain.momentum}
         return {"type": "RunningDomain", "num_features": num_features, **options}
+    if type(domain) is NodeDomain:
+        num_nodes = domain.positions.shape[-1]
+        return {"type": "NodeDomain", "num_features": num_features, "num_nodes": num_nodes}
     raise ValueError(f"a model with the domain {type(domain).__name__} cannot be saved")
 
 
 def decode_domain(content: dict[str, Any]) -> Domain:
     """Build a domain with placeholder bounds."""
     options = dict(content)
-    if options.pop("type") == "RunningDomain":
+    kind = options.pop("type")
+    if kind == "RunningDomain":
         return RunningDomain(**options)
     shape = () if options["num_features"] is None else (options["num_features"],)
+    if kind == "NodeDomain":
+        return NodeDomain(torch.linspace(0, 1, options["num_nodes"]).expand(*shape, -1))
     return Domain(torch.zeros(shape), torch.ones(shape))

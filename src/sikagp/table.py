@@ -21,13 +21,16 @@ from sikagp.tree import BridgeTree, GridPrior, level_rows
 
 
 def two_point(
-    x: Float[Tensor, "*batch features"], prior: GridPrior
+    x: Float[Tensor, "*batch features"], prior: GridPrior, *, slope: bool = False
 ) -> tuple[Int[Tensor, "*batch features"], TwoPoint]:
-    """Return the finest cell of x (unit coordinates, any real number) and its two-point weights."""
+    """Return the finest cell of x (unit coordinates, any real number) and its two-point weights.
+
+    They give f(x), or with ``slope`` its derivative.
+    """
     cell = prior.grid.locate(x.clamp(0, 1))
     node = torch.stack([cell, cell + 1], dim=-1)
     left, right = prior.grid.position(node, x.dtype).unbind(-1)
-    return cell, prior.kernel.two_point(left, x, right, prior.rate)
+    return cell, prior.kernel.two_point(left, x, right, prior.rate, slope=slope)
 
 
 def node_states(

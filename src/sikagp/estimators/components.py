@@ -142,7 +142,7 @@ def _effect(layer: SIKALayer, unit: Tensor, d: int) -> tuple[Tensor, Tensor]:
         level=layer.level,
         kernel=layer.kernel,
         residual=layer.residual,
-        domain=(layer.domain.low.view(-1)[d], layer.domain.high.view(-1)[d]),
+        domain=layer.domain.select(d),
         bias=False,
         dtype=layer.weight_mean.dtype,
     )

@@ -86,12 +86,28 @@ class MarkovKernel(ABC):
     def extrapolate(self, offset: Tensor, rate: Tensor) -> Extrapolation:
         """Weights of f beyond the grid; ``offset`` is x minus the nearer end, 0 inside."""
 
-    def two_point(self, a: Tensor, x: Tensor, c: Tensor, rate: Tensor) -> TwoPoint:
-        """Interpolate inside the grid, extrapolate from the nearer end beyond it."""
+    def interpolate_slope(self, a: Tensor, x: Tensor, c: Tensor, rate: Tensor) -> Interpolation:
+        """Weights of f'(x) on the states at a and c: the second rows of the bridge at x."""
+        raise ValueError(
+            f"draws of {type(self).__name__} have no derivative, so it has no variance; choose a "
+            "Matérn kernel, or differentiate the mean with torch.autograd"
+        )
+
+    def extrapolate_slope(self, offset: Tensor, rate: Tensor) -> Extrapolation:
+        """Weights of f' beyond the grid."""
+        raise NotImplementedError(f"{type(self).__name__} has no derivative")
+
+    def two_point(
+        self, a: Tensor, x: Tensor, c: Tensor, rate: Tensor, *, slope: bool = False
+    ) -> TwoPoint:
+        """Interpolate inside the grid, extrapolate from the nearer end beyond it.
+
+        The weights give f(x), or with ``slope`` its derivative.
+        """
         inner = x.clamp(0, 1)
         offset = x - inner
-        within = self.interpolate(a, inner, c, rate)
-        beyond = self.extrapolate(offset, rate)
+        within = (self.interpolate_slope if slope else self.interpolate)(a, inner, c, rate)
+        beyond = (self.extrapolate_slope if slope else self.extrapolate)(offset, rate)
         offset = offset.unsqueeze(-1)
         outside = offset != 0
         left = torch.where(outside, beyond.gain * (offset < 0), within.left)

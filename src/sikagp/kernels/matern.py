@@ -30,6 +30,7 @@ class Matern(MarkovKernel):
     """Shared arithmetic of the Matérn kernels; see the module's docstring."""
 
     stationary = True
+    predictable = True
     smoothness: float
     nilpotent: tuple[tuple[float, ...], ...]
     diffusion: float
@@ -89,6 +90,28 @@ class Matern(MarkovKernel):
         gain = self._transition(t)[..., 0, :]
         gain = torch.where((offset < 0).unsqueeze(-1), gain * self._signs(t), gain)
         return Extrapolation(gain.to(offset.dtype), self._noise(t)[..., 0, 0].to(offset.dtype))
+
+    def interpolate_slope(self, a: Tensor, x: Tensor, c: Tensor, rate: Tensor) -> Interpolation:
+        """Weights of f'(x), by the second row of the gains, and the variance they leave."""
+        u, v = self._distance(x - a, rate), self._distance(c - x, rate)
+        right = self._right_gain(u, v)[..., 1, :]
+        left = -self._signs(u) * self._right_gain(v, u)[..., 1, :]
+        noise = self._noise(u)[..., 1, :]
+        carried = (self._transition(v) * noise.unsqueeze(-2)).sum(-1)
+        residual = (noise[..., 1] - (right * carried).sum(-1)).clamp_min(0)
+        speed = self._distance(torch.ones_like(x), rate)
+        parts = left * speed.unsqueeze(-1), right * speed.unsqueeze(-1), residual * speed.square()
+        return Interpolation(*(part.to(x.dtype) for part in parts))
+
+    def extrapolate_slope(self, offset: Tensor, rate: Tensor) -> Extrapolation:
+        """Second row of the state carried outwards; on the left, even derivatives change sign."""
+        t = self._distance(offset.abs(), rate)
+        speed = self._distance(torch.ones_like(offset), rate)
+        gain = self._transition(t)[..., 1, :]
+        gain = torch.where((offset < 0).unsqueeze(-1), -gain * self._signs(t), gain)
+        residual = self._noise(t)[..., 1, 1] * speed.square()
+        gain = gain * speed.unsqueeze(-1)
+        return Extrapolation(gain.to(offset.dtype), residual.to(offset.dtype))
 
     def _distance(self, distance: Tensor, rate: Tensor) -> Tensor:
         return math.sqrt(2 * self.smoothness) * (rate * distance).double()

@@ -18,11 +18,12 @@ from sikagp.ops.loops.interpolation import interpolation_backward, interpolation
 from sikagp.ops.loops.moments import add_groups, moments_forward
 from sikagp.ops.loops.moments import moments_backward as moments_backward_loop
 from sikagp.ops.loops.points import points_backward, points_forward
-from sikagp.ops.loops.prediction import SINH_SERIES, predict
+from sikagp.ops.loops.prediction import predict
 from sikagp.ops.loops.states import states_backward, states_forward
-from sikagp.ops.loops.tools import Loop
+from sikagp.ops.loops.tools import LINE, Loop
 from sikagp.ops.loops.trees import laplace_tree_backward as laplace_tree_gradients
 from sikagp.ops.loops.trees import laplace_tree_forward
+from sikagp.ops.loops.weights import cell_coefficients
 from sikagp.ops.parts import OwnParameters, Points
 from sikagp.ops.threads import share
 from sikagp.tree import BridgeTree
@@ -176,12 +177,13 @@ def moments(points: Points, own: OwnParameters, tree: BridgeTree) -> tuple[Tenso
     rows = len(near)
     # Sums of groups are added in a fixed order; their number depends on the sizes alone.
     groups = min(features, max(4, min(16, 2**17 // max(1, rows * outputs))))
+    whole = tuple(t.contiguous() for t in points)
     weight, raw_scale, bias, prior_variance = (t.contiguous() for t in own)
     parts = weight.new_empty(2, groups, rows, outputs).unbind()
     operations = 30 * s * weight.numel() + near.numel() * (2 + 6 * s) * outputs
     _run(
         moments_forward, groups, operations, s,
-        tuple(t.contiguous() for t in points), weight, raw_scale, _rows(tree), prior_variance, *parts,
+        whole, weight, raw_scale, _rows(tree), prior_variance, *parts,
     )  # fmt: skip
     sums = weight.new_empty(rows, outputs), weight.new_empty(rows, outputs)
     arrays = (_as_arrays(t) for t in (parts, bias, sums))
@@ -217,34 +219,61 @@ def moments_backward(
     return Points(points.cell, *d_points), d_own, _as_tree(d_tree, tree)
 
 
-def laplace_points(
-    unit: Float[Tensor, "rows features"], rate: Float[Tensor, " features"], cells: int
+def _geometry(
+    rate: Tensor, nodes: Tensor | None, level: int, s: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Node positions, and the coefficients of the two-point weights of every width of cell."""
+    cells = 2**level
+    if nodes is None:
+        positions, widths = np.arange(cells + 1)[None] / cells, 1
+    else:
+        positions, widths = nodes.detach().double().contiguous().numpy(), cells
+    coefficients = np.empty((len(rate), widths, s * s + s))
+    arrays = positions, rate.detach().contiguous().numpy(), coefficients
+    run_compiled(cell_coefficients, len(rate), 200 * coefficients.size, (0,) * s, *arrays)
+    return positions, coefficients
+
+
+def point_weights(
+    unit: Float[Tensor, "rows features"],
+    rate: Float[Tensor, " features"],
+    cell: Int[Tensor, "rows features"],
+    nodes: Float[Tensor, "lines nodes"] | None,
+    level: int,
+    s: int,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Weights (rows, features, 1) and residuals of the Laplace kernel on a uniform grid."""
-    unit, rate = unit.contiguous(), rate.contiguous()
-    left, right = unit.new_empty(*unit.shape, 1), unit.new_empty(*unit.shape, 1)
+    """Two-point weights, (rows, features, s), and residuals of the kernel of state size s."""
+    unit, rate, cell = unit.contiguous(), rate.contiguous(), cell.contiguous()
+    left, right = unit.new_empty(*unit.shape, s), unit.new_empty(*unit.shape, s)
     inside, outside = torch.empty_like(unit), torch.empty_like(unit)
-    series, number = torch.tensor(SINH_SERIES, dtype=unit.dtype), torch.tensor([cells])
-    tensors = unit, rate, number, series, left, right, inside, outside
-    arrays = [t.detach().numpy() for t in tensors]
-    run_compiled(points_forward, len(unit), 30 * unit.numel(), SINH_SERIES, *arrays)
+    positions, coefficients = _geometry(rate, nodes, level, s)
+    arrays = [t.detach().numpy() for t in (unit, cell, rate, left, right, inside, outside)]
+    arrays[2:2], arrays[4:4] = [positions], [coefficients]
+    sizes = (0,) * s, (0,) * s**2
+    run_compiled(points_forward, len(unit), 30 * s * unit.numel(), *sizes, *arrays)
     return left, right, inside, outside
 
 
-def laplace_points_backward(
-    d_left: Float[Tensor, "rows features 1"],
-    d_right: Float[Tensor, "rows features 1"],
+def point_weights_backward(
+    d_left: Float[Tensor, "rows features s"],
+    d_right: Float[Tensor, "rows features s"],
     d_inside: Float[Tensor, "rows features"],
     d_outside: Float[Tensor, "rows features"],
     unit: Float[Tensor, "rows features"],
     rate: Float[Tensor, " features"],
-    cells: int,
+    cell: Int[Tensor, "rows features"],
+    nodes: Float[Tensor, "lines nodes"] | None,
+    level: int,
 ) -> tuple[Float[Tensor, "rows features"], Float[Tensor, " features"]]:
     """Gradients of unit coordinates and rates."""
-    inputs = [t.contiguous() for t in (d_left, d_right, d_inside, d_outside, unit, rate)]
-    d_unit, d_rate = torch.empty_like(inputs[4]), torch.empty_like(inputs[5])
-    arrays = [t.detach().numpy() for t in (*inputs, torch.tensor([cells]), d_unit, d_rate)]
-    run_compiled(points_backward, unit.shape[1], 60 * unit.numel(), SINH_SERIES, *arrays)
+    s = d_left.shape[-1]
+    inputs = [t.contiguous() for t in (d_left, d_right, d_inside, d_outside, unit, cell, rate)]
+    d_unit, d_rate = torch.empty_like(inputs[4]), torch.empty_like(inputs[6])
+    positions, coefficients = _geometry(rate, nodes, level, s)
+    arrays = [t.detach().numpy() for t in (*inputs, d_unit, d_rate)]
+    arrays[6:6], arrays[8:8] = [positions], [coefficients]
+    sizes = (0,) * s, (0,) * s**2, (0,) * (s**2 + s)
+    run_compiled(points_backward, unit.shape[1], 60 * s * unit.numel(), *sizes, *arrays)
     return d_unit, d_rate
 
 
@@ -281,20 +310,41 @@ class Predictor:
     Args:
         features: low end, width, rate and prior variance of each feature, shape (features, 4).
         open_shares: how much of the residual to add between nodes and beyond the grid, shape (2,).
-        table: states, covariances and neighbour covariances, (features, nodes, s + 2 s^2, outputs).
+        states: node states, (features, nodes, s, outputs).
+        covariances: of neighbouring states, (features, nodes, 2, s, s, outputs).
+        nodes: positions of the nodes in unit coordinates, or None where they are even.
         bias: mean and variance of the bias, shape (2, outputs).
     """
 
-    def __init__(self, features: Tensor, open_shares: Tensor, table: Tensor, bias: Tensor) -> None:
-        series = torch.tensor(SINH_SERIES, dtype=table.dtype)
-        constants = features, open_shares, series, table, bias
-        self._arrays = [t.detach().contiguous().numpy() for t in constants]
-        self._outputs = table.shape[-1]
+    def __init__(
+        self,
+        features: Tensor,
+        open_shares: Tensor,
+        states: Tensor,
+        covariances: Tensor,
+        nodes: Tensor | None,
+        bias: Tensor,
+    ) -> None:
+        s, outputs, level = *states.shape[2:], (states.shape[1] - 2).bit_length()
+        geometry = _geometry(features[:, 2], nodes, level, s)
+        row, column = torch.tril_indices(s, s)
+        own, cross = covariances[:, :, 0, row, column], covariances[:, :, 1].flatten(2, 3)
+        parts = [part.detach().numpy() for part in (states, own, cross)]
+        size, past_end = sum(part.size for part in parts), LINE // parts[0].itemsize
+        # NumPy asks for huge pages, without which random rows of a large table miss the TLB.
+        table = np.zeros(size + past_end, parts[0].dtype)
+        np.concatenate(parts, axis=2, out=table[:size].reshape(*states.shape[:2], -1, outputs))
+        given = (t.detach().contiguous().numpy() for t in (features, open_shares, bias))
+        numbers, shares, offset = given
+        self._arrays = numbers, shares, *geometry, table, offset
+        lengths = s, s**2, len(row), len(row) + s**2
+        self._sizes, self._outputs = [(0,) * length for length in lengths], outputs
 
     def __call__(self, rows: Tensor) -> tuple[Tensor, Tensor, bool]:
         """Return mean and variance, shape (rows, outputs), and whether all entries are finite."""
         x, bad = rows.detach().contiguous().numpy(), np.zeros(1, np.int64)
         mean, variance = np.empty((2, len(x), self._outputs), x.dtype)
-        operations = 8 * x.size * self._outputs
-        run_compiled(predict, len(x), operations, (0,), x, *self._arrays, bad, mean, variance)
+        operations = 4 * x.size * self._outputs * len(self._sizes[-1])
+        arrays = x, *self._arrays, bad, mean, variance
+        run_compiled(predict, len(x), operations, *self._sizes, *arrays)
         return torch.from_numpy(mean), torch.from_numpy(variance), not bad[0]

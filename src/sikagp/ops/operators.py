@@ -18,6 +18,7 @@ _D_TREE = "Tensor, Tensor, Tensor, Tensor"
 _POINTS = "Tensor cell, Tensor near, Tensor far, Tensor residual"
 _OWN = "Tensor weight, Tensor raw_scale, Tensor bias, Tensor prior_variance"
 _TRAINED = f"{_POINTS}, {_OWN}, {_TREE}"
+_COORDINATES = "Tensor unit, Tensor rate, Tensor cell, Tensor? nodes, int level"
 _POINT = "Tensor cell, Tensor left, Tensor right, Tensor states, Tensor covariances"
 
 
@@ -109,31 +110,24 @@ def moments_backward(d_mean: Tensor, d_variance: Tensor, *inputs: Tensor) -> tup
 
 
 @_define(
-    "laplace_points",
-    "(Tensor unit, Tensor rate, int cells) -> (Tensor, Tensor, Tensor, Tensor)",
+    "point_weights",
+    f"({_COORDINATES}, int s) -> (Tensor, Tensor, Tensor, Tensor)",
 )
-def laplace_points(unit: Tensor, rate: Tensor, cells: int) -> tuple[Tensor, ...]:
-    """Two-point weights and residuals of the Laplace kernel; compiled backend only."""
-    return backend_for(unit).laplace_points(unit, rate, cells)
+def point_weights(
+    unit: Tensor, rate: Tensor, cell: Tensor, nodes: Tensor | None, level: int, s: int
+) -> tuple[Tensor, ...]:
+    """Two-point weights and residuals, Laplace and Matérn kernels; compiled backend only."""
+    return backend_for(unit).point_weights(unit, rate, cell, nodes, level, s)
 
 
 @_define(
-    "laplace_points_backward",
+    "point_weights_backward",
     "(Tensor d_left, Tensor d_right, Tensor d_inside, Tensor d_outside,"
-    " Tensor unit, Tensor rate, int cells) -> (Tensor, Tensor)",
+    f" {_COORDINATES}) -> (Tensor, Tensor)",
 )
-def laplace_points_backward(
-    d_left: Tensor,
-    d_right: Tensor,
-    d_inside: Tensor,
-    d_outside: Tensor,
-    unit: Tensor,
-    rate: Tensor,
-    cells: int,
-) -> tuple[Tensor, Tensor]:
+def point_weights_backward(d_left: Tensor, *inputs: Any) -> tuple[Tensor, Tensor]:
     """Gradients of unit coordinates and rates."""
-    gradients = d_left, d_right, d_inside, d_outside
-    return backend_for(unit).laplace_points_backward(*gradients, unit, rate, cells)
+    return backend_for(d_left).point_weights_backward(d_left, *inputs)
 
 
 @_define("laplace_tree", "(Tensor rate, Tensor scale, int level) -> (Tensor, Tensor, Tensor)")
@@ -213,14 +207,15 @@ def _(d_mean: Tensor, d_variance: Tensor, cell: Tensor, *inputs: Tensor) -> tupl
     return _empty_like(*inputs)
 
 
-@laplace_points.register_fake
-def _(unit: Tensor, rate: Tensor, cells: int) -> tuple[Tensor, ...]:
-    weight = unit.new_empty(*unit.shape, 1)
-    inside, outside = unit.new_empty(unit.shape), unit.new_empty(unit.shape)
-    return weight, torch.empty_like(weight), inside, outside
+@point_weights.register_fake
+def _(
+    unit: Tensor, rate: Tensor, cell: Tensor, nodes: Tensor | None, level: int, s: int
+) -> tuple[Tensor, ...]:
+    left, right = unit.new_empty(*unit.shape, s), unit.new_empty(*unit.shape, s)
+    return left, right, unit.new_empty(unit.shape), unit.new_empty(unit.shape)
 
 
-@laplace_points_backward.register_fake
+@point_weights_backward.register_fake
 def _(
     d_left: Tensor,
     d_right: Tensor,
@@ -228,7 +223,7 @@ def _(
     d_outside: Tensor,
     unit: Tensor,
     rate: Tensor,
-    cells: int,
+    *place: Any,
 ) -> tuple[Tensor, ...]:
     return _empty_like(unit, rate)
 
@@ -275,12 +270,13 @@ laplace_tree.register_autograd(_rates_gradient, setup_context=_save_rates)
 
 
 def _save_coordinates(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    *tensors, ctx.cells = inputs
+    *tensors, ctx.level, _ = inputs
     ctx.save_for_backward(*tensors)
 
 
 def _coordinates_gradient(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-    return *laplace_points_backward(*gradients, *ctx.saved_tensors, ctx.cells), None
+    d_unit, d_rate = point_weights_backward(*gradients, *ctx.saved_tensors, ctx.level)
+    return d_unit, d_rate, None, None, None, None
 
 
-laplace_points.register_autograd(_coordinates_gradient, setup_context=_save_coordinates)
+point_weights.register_autograd(_coordinates_gradient, setup_context=_save_coordinates)

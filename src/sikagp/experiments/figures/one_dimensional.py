@@ -5,7 +5,7 @@ of ten features; below, a deep kernel on an MLP 1-100-50-10; level 6; each with 
 samples per training step.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -94,7 +94,7 @@ def deep_kernel(samples: int) -> Sampled:
     return Sampled(kernel, samples)
 
 
-MODELS = {"DGP": deep_gp, "DKL": deep_kernel}
+MODELS: dict[str, Callable[[int], DeepGP | Sampled]] = {"DGP": deep_gp, "DKL": deep_kernel}
 
 
 def fix_prior(model: nn.Module) -> None:
@@ -104,8 +104,8 @@ def fix_prior(model: nn.Module) -> None:
     """
     for layer in model.modules():
         if isinstance(layer, SIKALayer):
-            layer.log_variance.requires_grad_(False)
-            layer.log_lengthscale.requires_grad_(False)
+            for name, parameter in layer.named_parameters():
+                parameter.requires_grad_(name not in ("log_variance", "log_lengthscale"))
 
 
 def train(
@@ -126,7 +126,8 @@ def train(
     )
     rows = [part.repeat(_PASSES, 1) for part in data]
     fit(model, likelihood, rows, config, trainer_options={"enable_progress_bar": False})
-    return Predictor(model, likelihood).eval()
+    trained = model.kernel if isinstance(model, Sampled) else model
+    return Predictor(trained, likelihood).eval()
 
 
 @torch.no_grad()

@@ -1,81 +1,168 @@
-"""Compiled two-point weights of the Laplace kernel on a uniform grid, and their gradients.
+r"""Compiled two-point weights for training: forward over rows, gradients over features.
 
-Formulas are those of ``sikagp.kernels.laplace``. Gradients are computed in float64, where the
-difference of nearly equal terms at small angles does no harm:
+Formulas and names are those of ``weights``. The gradients need no further exponentials. With
+:math:`B = W' W^{-1}` (in the coordinates of R itself) and e the last row of :math:`W^{-1}`,
 
-    d/du sinh(u) / sinh(w) = cosh(u) / sinh(w),        e(t) = 1 - exp(-2 t),
-    cosh(u) / sinh(w)      = exp(-v) (1 + exp(-2 u)) / e(w)        for u + v = w.
+.. math:: \partial_v right = -right B, \qquad \partial_u right = left_{s-1} e, \qquad
+          \partial_u residual = q \, left_{s-1}^2,
+
+and the mirror images for left and for v. They are computed in float64, where the difference of
+nearly equal terms at small angles does no harm.
 """
 
 import numpy as np
 
-from sikagp.ops.loops.prediction import between, beyond
 from sikagp.ops.loops.tools import compile_loop, load
+from sikagp.ops.loops.weights import (
+    BLOCK,
+    CHOOSE,
+    DECAY_U,
+    DECAY_V,
+    DIFFUSION,
+    FAR,
+    LEFT,
+    NUM_ROWS,
+    RESIDUAL,
+    RIGHT,
+    SHORT,
+    SIGNED,
+    U,
+    V,
+    gain_beyond,
+    residual_beyond,
+    scaled_rate,
+    weigh_block,
+)
 
 
 @compile_loop
-def points_forward(start, stop, terms, x, rate, cells, series, left, right, inside, outside):
-    """Fill weights and residuals of a range of rows; ``terms`` is as long as ``series``."""
-    zero, one = x.dtype.type(0), x.dtype.type(1)
-    count, numbers = x.dtype.type(cells[0]), load(series, 0, terms)
-    for b in range(start, stop):
+def _place(work, own, first, end, d, x, cell, nodes, speed):
+    """Fill the distances of a block of rows to the ends of their cells; returns the largest."""
+    line, last, widest = min(d, len(nodes) - 1), nodes.shape[1] - 2, 0.0
+    for b in range(first, end):
+        n, c, unit = b - first, min(max(cell[b, d], 0), last), np.float64(x[b, d])
+        unit = 0.0 if unit < 0.0 else (1.0 if unit > 1.0 else unit)
+        # A cell that was found in lower precision may end just before the point.
+        u, v = max(unit - nodes[line, c], 0.0), max(nodes[line, c + 1] - unit, 0.0)
+        u, v = (np.nan, np.nan) if np.isnan(unit) else (speed * u, speed * v)
+        work[U * BLOCK + n], work[V * BLOCK + n], own[0, n] = u, v, c
+        widest = max(widest, u, v)
+    return widest
+
+
+@compile_loop
+def points_forward(
+    start, stop, state, matrix, x, cell, nodes, rate, coefficients, left, right, inside, outside
+):
+    """Fill weights and residuals of a range of rows."""
+    s, work, own = len(state), np.empty(NUM_ROWS * BLOCK), np.empty((1, BLOCK), np.int64)
+    for first in range(start, stop, BLOCK):
+        end = min(first + BLOCK, stop)
         for d in range(x.shape[1]):
-            unit = x[b, d]
-            position = count * (zero if unit < zero else (one if unit > one else unit))
-            c = min(max(np.int64(position), 0), cells[0] - 1)
-            share = position - x.dtype.type(c)
-            if unit < zero or unit > one:
-                gain, residual = beyond(rate[d] * (-unit if unit < zero else unit - one))
-                left[b, d, 0], right[b, d, 0] = (gain, zero) if unit < zero else (zero, gain)
-                inside[b, d], outside[b, d] = zero, residual
-            else:
-                u, v = rate[d] * (share / count), rate[d] * ((one - share) / count)
-                left[b, d, 0], right[b, d, 0], inside[b, d] = between(u, v, numbers)
-                outside[b, d] = zero
+            speed = scaled_rate(rate[d], state)
+            short = _place(work, own, first, end, d, x, cell, nodes, speed) <= SHORT
+            weigh_block(work, end - first, d, short, state, matrix, coefficients, own, 0)
+            for b in range(first, end):
+                n, unit = b - first, np.float64(x[b, d])
+                if unit < 0 or unit > 1:
+                    t, sign = speed * (-unit if unit < 0 else unit - 1), 1.0
+                    for i in range(s):
+                        gain = gain_beyond(t, s, i)
+                        left[b, d, i] = gain * sign if unit < 0 else 0.0
+                        right[b, d, i] = gain if unit > 1 else 0.0
+                        sign = -sign
+                    inside[b, d], outside[b, d] = 0.0, residual_beyond(t, s)
+                else:
+                    for i in range(s):
+                        left[b, d, i] = work[(LEFT + i) * BLOCK + n]
+                        right[b, d, i] = work[(RIGHT + i) * BLOCK + n]
+                    inside[b, d], outside[b, d] = work[RESIDUAL * BLOCK + n], 0.0
 
 
 @compile_loop
-def _slopes(a, b, rate):
-    """Derivatives of left, right and residual in x and in the rate, at distances a and b."""
-    u, v = rate * a, rate * b
-    below_u, below_v = -np.expm1(-u), -np.expm1(-v)
-    p, q, e_u, e_v = 1 - below_u, 1 - below_v, below_u * (2 - below_u), below_v * (2 - below_v)
-    e_w, r = e_u + e_v - e_u * e_v, p * p * q * q
-    left, right, residual = p * e_v / e_w, q * e_u / e_w, e_u * e_v / e_w
-    cosh_v, cosh_u = p * (1 + q * q) / e_w, q * (1 + p * p) / e_w
-    in_x = -rate * cosh_v, rate * cosh_u, 2 * rate * (p * p - q * q) / e_w
-    whole = (a + b) * (1 + r) / e_w
-    both = 2 * (a * p * p * e_v + b * q * q * e_u) / e_w
-    in_rate = (
-        b * cosh_v - left * whole,
-        a * cosh_u - right * whole,
-        both - residual * 2 * (a + b) * r / e_w,
+def _flow(work, row, n, mirrored, state, numbers, gradient, b, d):
+    """Products of a gradient with ``w B`` and with e, for the weights w of one end."""
+    s, flow, last_row = len(state), 0.0, 0.0
+    before = 0.0
+    top = work[(row + s - 1) * BLOCK + n]
+    if mirrored and s == 2:
+        top = -top
+    for k in range(s):
+        own = slope = 0.0
+        for i in range(k, s):  # from weights to a(u) W^-1, undoing T
+            sign = -1.0 if mirrored and i & 1 else 1.0
+            own += sign * CHOOSE[i, k] * work[(row + i) * BLOCK + n]
+        for i in range(k + 1):
+            sign = -1.0 if mirrored and i & 1 else 1.0
+            slope += sign * SIGNED[k, i] * gradient[b, d, i]
+        flow += slope * (own + before + top * numbers[s * s + k])
+        last_row += slope * numbers[(s - 1) * s + k]
+        before = own
+    return flow, last_row * work[DECAY_U * BLOCK + n] * work[DECAY_V * BLOCK + n]
+
+
+@compile_loop
+def _slopes(work, n, state, numbers, b, d, d_left, d_right, d_inside):
+    """Gradients of the scaled distances u and v of one point."""
+    s, q = len(state), DIFFUSION[len(state) - 1]
+    of_left, of_right = (
+        work[(LEFT + s - 1) * BLOCK + n],
+        work[(RIGHT + s - 1) * BLOCK + n],
     )
-    return in_x, in_rate
+    sign = -1.0 if s == 2 else 1.0
+    flow_left, row_left = _flow(work, LEFT, n, True, state, numbers, d_left, b, d)
+    flow_right, row_right = _flow(work, RIGHT, n, False, state, numbers, d_right, b, d)
+    to_u = of_left * row_right - flow_left + q * of_left * of_left * d_inside[b, d]
+    to_v = sign * of_right * row_left - flow_right + q * of_right * of_right * d_inside[b, d]
+    return to_u, to_v
+
+
+@compile_loop
+def _slope_beyond(t, state, before, b, d, d_gain, d_outside):
+    """Gradient of the scaled distance beyond the grid; ``before`` means beyond the left end."""
+    s, total, sign = len(state), 0.0, 1.0
+    for i in range(s):
+        # gain_i = exp(-t) sum_k (k choose i) t^k / k! has the derivative that follows.
+        slope = -gain_beyond(t, s, i)
+        far = min(t, FAR)
+        power = np.exp(-far)
+        for k in range(1, s):
+            slope += CHOOSE[k, i] * power
+            power = power * far / k
+        total += (sign if before else 1.0) * slope * d_gain[b, d, i]
+        sign = -sign
+    last = gain_beyond(t, s, s - 1)
+    return total + DIFFUSION[s - 1] * last * last * d_outside[b, d]
 
 
 @compile_loop
 def points_backward(
-    start, stop, terms, d_left, d_right, d_inside, d_outside, x, rate, cells, d_x, d_rate
-):
+    start, stop, state, matrix, numbers, d_left, d_right, d_inside, d_outside,
+    x, cell, nodes, rate, coefficients, d_x, d_rate,
+):  # fmt: skip
     """Fill the gradients of x and of the rate for a range of features."""
+    work, own = np.empty(NUM_ROWS * BLOCK), np.empty((1, BLOCK), np.int64)
+    cells, size = coefficients.shape[1], coefficients.shape[2]
     for d in range(start, stop):
-        speed, total = np.float64(rate[d]), 0.0
-        for b in range(x.shape[0]):
-            unit = np.float64(x[b, d])
-            if unit < 0 or unit > 1:
-                away, sign = (-unit, -1.0) if unit < 0 else (unit - 1, 1.0)
-                gain, gone = np.exp(-speed * away), np.exp(-2 * speed * away)
-                d_gain = d_left[b, d, 0] if unit < 0 else d_right[b, d, 0]
-                slope = 2 * gone * d_outside[b, d] - gain * d_gain
-                d_x[b, d] = sign * speed * slope
-                total += away * slope
-            else:
-                position = unit * cells[0]
-                c = min(max(np.int64(position), 0), cells[0] - 1)
-                share = (position - c) / cells[0]
-                in_x, in_rate = _slopes(share, 1 / cells[0] - share, speed)
-                to_left, to_right, to_inside = d_left[b, d, 0], d_right[b, d, 0], d_inside[b, d]
-                d_x[b, d] = in_x[0] * to_left + in_x[1] * to_right + in_x[2] * to_inside
-                total += in_rate[0] * to_left + in_rate[1] * to_right + in_rate[2] * to_inside
-        d_rate[d] = total
+        speed, total = scaled_rate(rate[d], state), 0.0
+        for first in range(0, x.shape[0], BLOCK):
+            end = min(first + BLOCK, x.shape[0])
+            short = _place(work, own, first, end, d, x, cell, nodes, speed) <= SHORT
+            weigh_block(work, end - first, d, short, state, matrix, coefficients, own, 0)
+            for b in range(first, end):
+                n, unit = b - first, np.float64(x[b, d])
+                if unit < 0 or unit > 1:
+                    t, before = speed * (-unit if unit < 0 else unit - 1), unit < 0
+                    d_gain = d_left if before else d_right
+                    slope = _slope_beyond(t, state, before, b, d, d_gain, d_outside)
+                    d_x[b, d] = speed * (-slope if before else slope)
+                    total += t * slope
+                else:
+                    row = d * cells + (own[0, n] if cells > 1 else 0)
+                    to_u, to_v = _slopes(
+                        work, n, state, load(coefficients, row * size, numbers), b, d,
+                        d_left, d_right, d_inside,
+                    )  # fmt: skip
+                    d_x[b, d] = speed * (to_u - to_v)
+                    total += work[U * BLOCK + n] * to_u + work[V * BLOCK + n] * to_v
+        d_rate[d] = total / np.float64(rate[d])

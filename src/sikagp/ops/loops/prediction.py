@@ -5,141 +5,176 @@ its table rows requested from memory while those of the feature before are summe
 that has left the cache costs little more than one that fits.
 """
 
-from math import factorial
-
 import numpy as np
 
-from sikagp.ops.loops.interpolation import BLOCK
-from sikagp.ops.loops.tools import compile_loop, load, prefetch
-
-CACHE_LINE = 64  # bytes
-# Up to this angle eight terms of its series give sinh to the last bit of float64.
-SMALL_ANGLE = 0.5
-NUM_TERMS = 8
-SINH_SERIES = tuple(1 / factorial(2 * k + 1) for k in reversed(range(NUM_TERMS)))
-
-
-@compile_loop
-def _sinh(y, series):
-    square, total = y * y, series[0]
-    for k in range(1, NUM_TERMS):
-        total = total * square + series[k]
-    return total * y
-
-
-@compile_loop
-def between(u, v, series):
-    """Laplace: weights of the two ends and residual, at scaled distances u and v from them."""
-    if u + v <= SMALL_ANGLE:
-        after, before, whole = _sinh(v, series), _sinh(u, series), _sinh(u + v, series)
-        return after / whole, before / whole, (after + after) * before / whole
-    e_u, e_v = -np.expm1(-u - u), -np.expm1(-v - v)
-    whole = e_u + e_v - e_u * e_v
-    return np.exp(-u) * e_v / whole, np.exp(-v) * e_u / whole, e_u * e_v / whole
+from sikagp.ops.loops.tools import LINE, add_rows, compile_loop, load, prefetch
+from sikagp.ops.loops.weights import (
+    BLOCK,
+    LEFT,
+    NUM_ROWS,
+    RESIDUAL,
+    RIGHT,
+    SHORT,
+    U,
+    V,
+    gain_beyond,
+    residual_beyond,
+    scaled_rate,
+    weigh_block,
+)
 
 
 @compile_loop
-def beyond(t):
-    """Laplace: gain of the nearer end and residual, at scaled distance t beyond the grid."""
-    return np.exp(-t), -np.expm1(-t - t)
+def _search(nodes, line, unit):
+    """Number of the cell that holds a point of [0, 1], by bisection; 0 for NaN."""
+    low, high = 0, nodes.shape[1] - 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        if unit >= nodes[line, middle]:
+            low = middle
+        else:
+            high = middle
+    return low
 
 
 @compile_loop
-def _weigh(x, first, end, d, state, features, shares, series, cells, t, left, right, cell, opened):
-    """Weights and cells of one feature for a block of rows; returns how many are not finite."""
-    s, (low, width, rate, variance) = len(state), load(features, 4 * d, (0, 0, 0, 0))
-    zero, one = x.dtype.type(0), x.dtype.type(1)  # plain numbers would make it all float64
-    outside = bad = 0
-    for b in range(first, end):
-        unit, n = (x[b, d] - low) / width, b - first
+def _place(work, cell, t, units, x, first, count, d, low, width, nodes, speed, even):
+    """Cells and distances of a block of rows; returns how many lie outside or are not finite."""
+    line, cells = min(d, len(nodes) - 1), nodes.shape[1] - 1
+    zero, one, outside, bad = x.dtype.type(0), x.dtype.type(1), 0, 0
+    for n in range(count):
+        unit = (x[first + n, d] - low) / width
+        units[n] = unit
         bad += not np.isfinite(unit)
         outside += unit < zero or unit > one
-        position = cells * (zero if unit < zero else (one if unit > one else unit))
-        c = min(max(np.int64(position), 0), np.int64(cells) - 1)
-        share = position - x.dtype.type(c)
-        weights = between(rate * (share / cells), rate * ((one - share) / cells), series)
+        inner = np.float64(zero if unit < zero else (one if unit > one else unit))
+        c = np.int64(inner * cells) if even else _search(nodes, line, inner)
+        c = min(max(c, 0), cells - 1)
+        work[U * BLOCK + n] = speed * (inner - nodes[line, c])
+        work[V * BLOCK + n] = speed * (nodes[line, c + 1] - inner)
         cell[t, n] = c
-        for i in range(s):
-            left[t, n, i] = weights[i]
-            right[t, n, i] = weights[s + i]
-        opened[n] += shares[0] * variance * weights[2 * s]
-    if outside > 0:
-        for b in range(first, end):
-            unit, n = (x[b, d] - low) / width, b - first
-            if unit < zero or unit > one:
-                gains = beyond(rate * (-unit if unit < zero else unit - one))
-                for i in range(s):
-                    left[t, n, i] = gains[i] if unit < zero else zero
-                    right[t, n, i] = gains[i] if unit > one else zero
-                opened[n] += shares[1] * variance * gains[s]
-    return bad
+    return outside, bad
 
 
 @compile_loop
-def _request(table, d, t, cell, count):
-    """Prefetch the two neighbouring rows of every cell."""
-    size = table.shape[2] * table.shape[3]
+def _set_beyond(work, units, count, state, speed, share, variance, opened):
+    """Put the weights of points beyond the grid in place of those of their cells."""
+    s, zero, one = len(state), units.dtype.type(0), units.dtype.type(1)
     for n in range(count):
-        start = (d * table.shape[1] + cell[t, n]) * size
-        for offset in range(0, 2 * size, CACHE_LINE // table.itemsize):
-            prefetch(table, start + offset)
-
-
-@compile_loop
-def _add(table, d, first, end, state, t, left, right, cell, mean, variance):
-    s, outputs, zero = len(state), mean.shape[1], mean.dtype.type(0)
-    covariance, cross = s, s + s * s
-    for b in range(first, end):
-        n = b - first
-        point = (t * BLOCK + n) * s
-        c, p, q = cell[t, n], load(left, point, state), load(right, point, state)
-        for o in range(outputs):
-            to_mean = to_variance = zero
+        unit = units[n]
+        if unit < zero or unit > one:
+            away, sign = speed * np.float64(-unit if unit < zero else unit - one), 1.0
             for i in range(s):
-                to_mean += p[i] * table[d, c, i, o] + q[i] * table[d, c + 1, i, o]
-                for j in range(s):
-                    k, both = i * s + j, p[i] * q[j]
-                    to_variance += p[i] * p[j] * table[d, c, covariance + k, o]
-                    to_variance += (both + both) * table[d, c, cross + k, o]
-                    to_variance += q[i] * q[j] * table[d, c + 1, covariance + k, o]
-            mean[b, o] += to_mean
-            variance[b, o] += to_variance
+                gain = gain_beyond(away, s, i)
+                work[(LEFT + i) * BLOCK + n] = gain * sign if unit < zero else 0.0
+                work[(RIGHT + i) * BLOCK + n] = gain if unit > one else 0.0
+                sign = -sign
+            work[RESIDUAL * BLOCK + n] = 0.0
+            opened[n] += share * variance * residual_beyond(away, s)
 
 
 @compile_loop
-def predict(start, stop, state, x, features, shares, series, table, bias, bad, mean, variance):
+def _multiply(work, count, state, size, base, weights):
+    """Weight of every row that a point reads: state, covariance, neighbour, next state, its own."""
+    s = len(state)
+    for n in range(count):
+        own, cross = base + s, base + s + s * (s + 1) // 2
+        for i in range(s):
+            p, q = work[(LEFT + i) * BLOCK + n], work[(RIGHT + i) * BLOCK + n]
+            weights[(base + i) * BLOCK + n] = p
+            weights[(base + size + i) * BLOCK + n] = q
+            for j in range(i + 1):
+                factor = 2.0 if j < i else 1.0
+                weights[own * BLOCK + n] = factor * p * work[(LEFT + j) * BLOCK + n]
+                weights[(own + size) * BLOCK + n] = factor * q * work[(RIGHT + j) * BLOCK + n]
+                own += 1
+            for j in range(s):
+                weights[cross * BLOCK + n] = 2.0 * p * work[(RIGHT + j) * BLOCK + n]
+                cross += 1
+
+
+@compile_loop
+def _request(table, start, length):
+    """Prefetch a stretch of a table."""
+    for offset in range(0, length, LINE // table.itemsize):
+        prefetch(table, start + offset)
+
+
+@compile_loop
+def _add(table, row, state, triangle, rest, size, outputs, first, weights, place, padded, totals):
+    """Add one point of one feature to its mean and variance, a vector of outputs at a time."""
+    s, lanes = len(state), LINE // table.itemsize
+    next_row, next_first = row + size * outputs, first + size * BLOCK
+    own, own_first = s * outputs, s * BLOCK
+    for _ in range(0, outputs, lanes):
+        add_rows(totals, place, table, row, outputs, weights, first, BLOCK, state)
+        add_rows(totals, place, table, next_row, outputs, weights, next_first, BLOCK, state)
+        add_rows(
+            totals, place + padded, table, row + own, outputs,
+            weights, first + own_first, BLOCK, rest,
+        )  # fmt: skip
+        add_rows(
+            totals, place + padded, table, next_row + own, outputs,
+            weights, next_first + own_first, BLOCK, triangle,
+        )  # fmt: skip
+        place, row, next_row = place + lanes, row + lanes, next_row + lanes
+
+
+@compile_loop
+def predict(
+    start, stop, state, matrix, triangle, rest, x, features, shares, nodes, coefficients, table,
+    bias, bad, mean, variance,
+):  # fmt: skip
     """Predict a range of rows.
 
-    A packed table has shape (features, nodes, s + 2 s^2, outputs): each node's state, covariance
-    and covariance with the next node, so that all an input needs lies in one stretch of memory.
-    ``features`` holds low end, width, rate and prior variance of every feature; ``shares`` how much
-    of the residual to add between nodes and beyond the grid. ``bad`` is set to 1 if an entry of x
-    is not finite.
+    The packed table is flat, of shape (features, nodes, s + s (s + 1) / 2 + s^2, outputs) and a
+    vector longer: each node's state, the lower triangle of its covariance, and its covariance with
+    the next node, so that all an input needs lies in one stretch of memory. ``triangle`` and
+    ``rest`` are tuples as long as the triangle, and as it and the s^2 together. ``features`` holds
+    low end, width, rate and prior variance of every feature; ``shares`` how much of the residual to
+    add between nodes and beyond the grid. ``nodes`` and ``coefficients`` are those of ``weights``.
+    ``bad`` is set to 1 if an entry of x is not finite.
     """
-    s, outputs, dtype = len(state), mean.shape[1], table.dtype
-    cells = dtype.type(table.shape[1] - 1)
-    terms = load(series, 0, SINH_SERIES)
-    left, right = np.empty((2, BLOCK, s), dtype), np.empty((2, BLOCK, s), dtype)
+    s, outputs, dtype, lanes = len(state), mean.shape[1], table.dtype, LINE // table.itemsize
+    size, even = s + len(rest), coefficients.shape[1] == 1
+    padded, reach = (outputs + lanes - 1) // lanes * lanes, size + s + len(triangle)
+    length, per_feature = reach * outputs, nodes.shape[1] * size * outputs
+    weights, totals = np.empty(2 * reach * BLOCK, dtype), np.zeros(2 * BLOCK * padded, dtype)
     cell, opened = np.empty((2, BLOCK), np.int64), np.empty(BLOCK, dtype)
+    work, units = np.empty(NUM_ROWS * BLOCK), np.empty(BLOCK, dtype)
     for first in range(start, stop, BLOCK):
-        end = min(first + BLOCK, stop)
-        for b in range(first, end):
-            opened[b - first] = 0
-            for o in range(outputs):
-                mean[b, o], variance[b, o] = bias[0, o], bias[1, o]
+        count = min(first + BLOCK, stop) - first
+        opened[:] = 0
+        totals[:] = 0
         for d in range(x.shape[1] + 1):
-            if d < x.shape[1]:
-                t = d & 1
-                not_finite = _weigh(
-                    x, first, end, d, state, features, shares, terms, cells,
-                    t, left, right, cell, opened,
-                )  # fmt: skip
+            t, ahead = d & 1, d < x.shape[1]
+            if ahead:
+                low, width, rate, own = load(features, 4 * d, (0, 0, 0, 0))
+                speed = scaled_rate(rate, state)
+                outside, not_finite = _place(
+                    work, cell, t, units, x, first, count, d, low, width, nodes, speed, even
+                )
                 if not_finite > 0:
                     bad[0] = 1
-                _request(table, d, t, cell, end - first)
-            if d > 0:
-                t = (d - 1) & 1
-                _add(table, d - 1, first, end, state, t, left, right, cell, mean, variance)
-        for b in range(first, end):
+            for n in range(count):
+                if ahead:
+                    _request(table, d * per_feature + cell[t, n] * size * outputs, length)
+                if d > 0:
+                    row = (d - 1) * per_feature + cell[1 - t, n] * size * outputs
+                    _add(
+                        table, row, state, triangle, rest, size, outputs,
+                        (1 - t) * reach * BLOCK + n, weights, 2 * n * padded, padded, totals,
+                    )  # fmt: skip
+            if ahead:
+                short = even and speed * nodes[0, 1] <= SHORT
+                weigh_block(work, count, d, short, state, matrix, coefficients, cell, t)
+                if outside > 0:
+                    _set_beyond(work, units, count, state, speed, shares[1], own, opened)
+                for n in range(count):
+                    opened[n] += shares[0] * own * work[RESIDUAL * BLOCK + n]
+                _multiply(work, count, state, size, t * reach, weights)
+        for n in range(count):
             for o in range(outputs):
-                variance[b, o] += opened[b - first]
+                mean[first + n, o] = bias[0, o] + totals[2 * n * padded + o]
+                own = bias[1, o] + opened[n]
+                variance[first + n, o] = own + totals[(2 * n + 1) * padded + o]

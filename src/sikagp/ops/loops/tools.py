@@ -49,3 +49,51 @@ def prefetch(typing_context: Any, array: Any, offset: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(array, types.intp), emit
+
+
+LINE = 64  # bytes of a cache line, and of the vectors that ``add_rows`` adds
+
+
+@intrinsic
+def add_rows(
+    typing_context: Any, totals: Any, place: Any, table: Any, start: Any, stride: Any,
+    weights: Any, first: Any, step: Any, rows: Any,
+) -> Any:  # fmt: skip
+    """Add ``len(rows)`` weighted rows of a table to totals, a vector of LINE bytes of each.
+
+    Row k begins at ``start + k * stride`` of the table, its weight is ``weights[first + k * step]``
+    and the totals begin at ``place``; all three are contiguous arrays of one floating type. The
+    arrays must reach as far as the last vector does.
+    """
+    item = 4 if table.dtype == types.float32 else 8
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        pointers = [
+            context.make_array(signature.args[k])(context, builder, arguments[k]).data
+            for k in (0, 2, 5)
+        ]
+        element = context.get_data_type(table.dtype)
+        vector = ir.VectorType(element, LINE // item)
+        lanes = ir.Constant(ir.VectorType(ir.IntType(32), LINE // item), [0] * (LINE // item))
+
+        def vector_at(pointer: Any, offset: Any) -> Any:
+            return builder.bitcast(builder.gep(pointer, [offset]), vector.as_pointer())
+
+        target = vector_at(pointers[0], arguments[1])
+        total, row, weight = builder.load(target, align=item), arguments[3], arguments[6]
+        for _ in range(len(rows)):
+            one = builder.insert_element(
+                ir.Constant(vector, ir.Undefined),
+                builder.load(builder.gep(pointers[2], [weight])),
+                ir.Constant(ir.IntType(32), 0),
+            )
+            factor = builder.shuffle_vector(one, ir.Constant(vector, ir.Undefined), lanes)
+            values = builder.load(vector_at(pointers[1], row), align=item)
+            product = builder.fmul(values, factor, flags=("contract", "reassoc"))
+            total = builder.fadd(total, product, flags=("contract", "reassoc"))
+            row, weight = builder.add(row, arguments[4]), builder.add(weight, arguments[7])
+        builder.store(total, target, align=item)
+        return context.get_dummy_value()
+
+    index = types.intp
+    return types.void(totals, index, table, index, index, weights, index, index, rows), emit
