@@ -181,7 +181,8 @@ def moments(points: Points, own: OwnParameters, tree: BridgeTree) -> tuple[Tenso
     operations = 30 * s * weight.numel() + near.numel() * (2 + 6 * s) * outputs
     _run(
         moments_forward, groups, operations, s,
-        tuple(map(Tensor.contiguous, points)), weight, raw_scale, _rows(tree), prior_variance, *parts,
+        tuple(map(Tensor.contiguous, points)), weight, raw_scale, _rows(tree),
+        prior_variance, *parts,
     )  # fmt: skip
     sums = weight.new_empty(rows, outputs), weight.new_empty(rows, outputs)
     arrays = (_as_arrays(t) for t in (parts, bias, sums))
