@@ -281,10 +281,8 @@ class Predictor:
         # NumPy asks for huge pages, without which random rows of a large table miss the TLB.
         table = np.zeros(size + past_end, parts[0].dtype)
         np.concatenate(parts, axis=2, out=table[:size].reshape(*states.shape[:2], -1, outputs))
-        features, open_shares, bias = (
-            t.detach().contiguous().numpy() for t in (features, open_shares, bias)
-        )
-        self._arrays = features, open_shares, *geometry, table, bias
+        small = [t.detach().contiguous().numpy() for t in (features, open_shares, bias)]
+        self._arrays = *small[:2], *geometry, table, small[2]
         lengths = s, s**2, len(row), len(row) + s**2
         self._sizes, self._outputs = [(0,) * length for length in lengths], outputs
 
