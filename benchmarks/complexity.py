@@ -15,10 +15,10 @@ from benchmarks import figures, workloads
 from benchmarks.cpu_levels import PREDICTION, TRAINING
 from benchmarks.gpytorch_peers import REGRESSION, SIKA, prediction, training_step
 from benchmarks.harness import Alternative, Settings, compare
-from benchmarks.peers import SVGP, AdditiveKISSGP
 from benchmarks.results import Case, Cell, Result, describe, distinct, make_cell, median, select
 from benchmarks.scaling import exponent
 from benchmarks.tables import Table, format_seconds
+from sikagp.experiments.methods.gpytorch_models import SVGP, AdditiveKISSGP
 
 KISS_GP = "KISS-GP"
 # GPyTorch's additive KISS-GP fills the memory at sizes where the others hardly start to work: it

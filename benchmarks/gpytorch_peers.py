@@ -17,10 +17,10 @@ from torch import Tensor, nn
 from benchmarks import figures, workloads
 from benchmarks.cpu_levels import PREDICTION, TRAINING
 from benchmarks.harness import Alternative, Settings, compare
-from benchmarks.peers import SVGP, AdditiveKISSGP, SVDKLHead
 from benchmarks.results import Case, Cell, Result, make_cell, median, ratio
 from benchmarks.tables import Table, format_ratio, format_seconds
 from sikagp import objectives
+from sikagp.experiments.methods.gpytorch_models import SVGP, AdditiveKISSGP, SVDKLHead
 
 LEVEL, SAMPLES, NUM_DATA = 7, 20, 50_000
 REGRESSION, CLASSIFICATION = "regression", "classification"

@@ -243,3 +243,13 @@ def test_unknown_options_are_refused():
         fit(make("svgp", "regression", depth=3), "regression")
     with pytest.raises(ValueError, match="student_t"):
         make("sika", "regression", likelihood="student_t")
+
+
+@pytest.mark.parametrize("name", ["deep-sika", "dense-dak", "bnn"])
+def test_bayesian_weights_can_start_at_their_prior(name):
+    method = make(name, "regression", initial_scale=1.0)
+    method.build(rows("regression"))
+    layers = [module for module in method.model.modules() if hasattr(module, "weight_scale")]
+    assert layers
+    for layer in layers:
+        torch.testing.assert_close(layer.weight_scale, torch.ones_like(layer.weight_scale))

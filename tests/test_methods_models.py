@@ -141,8 +141,9 @@ def test_grid_models_map_and_clamp_to_their_domain():
         )
 
 
-def test_additive_kiss_gp_sums_the_processes_of_its_features():
-    parts, total = SVDKLHead(3, 16), AdditiveKISSGP(3, 16)
+@pytest.mark.parametrize("shared", [True, False])
+def test_additive_kiss_gp_sums_the_processes_of_its_features(shared):
+    parts, total = (kind(3, 16, shared_kernel=shared) for kind in (SVDKLHead, AdditiveKISSGP))
     x = torch.rand(6, 3)
     parts(x)
     total.load_state_dict(parts.state_dict())

@@ -90,7 +90,8 @@ class SVGP(_Process):
 class SVDKLHead(_Process):
     """One grid of M points per feature; a softmax likelihood mixes features into classes.
 
-    Inputs lie in the unit interval, in which the lengthscale counts too.
+    Inputs lie in the unit interval, in which the lengthscale counts too. Features share one kernel,
+    as in GPyTorch's own example, or have one each.
     """
 
     def __init__(
@@ -100,14 +101,15 @@ class SVDKLHead(_Process):
         *,
         kernel: str = "laplace",
         lengthscale: float = 0.2,
+        shared_kernel: bool = True,
     ) -> None:
         batch_shape = torch.Size([in_features])
         q = CholeskyVariationalDistribution(num_points, batch_shape=batch_shape)
         grid = GridInterpolationVariationalStrategy(self, num_points, [(0.0, 1.0)], q)
         strategy = IndependentMultitaskVariationalStrategy(grid, num_tasks=in_features)
-        mean = ZeroMean(batch_shape=batch_shape)
-        covariance = build_kernel(kernel, 1, lengthscale=lengthscale, batch_shape=batch_shape)
-        super().__init__(strategy, mean, covariance)
+        own = torch.Size() if shared_kernel else batch_shape
+        covariance = build_kernel(kernel, 1, lengthscale=lengthscale, batch_shape=own)
+        super().__init__(strategy, ZeroMean(batch_shape=own), covariance)
 
     def __call__(self, x: Tensor, *args: object, **kwargs: object) -> MultivariateNormal:
         """Evaluate each feature's process at its own column of x."""

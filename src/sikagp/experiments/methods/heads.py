@@ -132,12 +132,17 @@ def svgp(
 
 
 def kiss_gp(
-    inputs: Inputs, out_features: int, *, num_points: int = 128, **options: Any
+    inputs: Inputs,
+    out_features: int,
+    *,
+    num_points: int = 128,
+    shared_kernel: bool = False,
+    **options: Any,
 ) -> GPyTorchHead:
     """Additive KISS-GP, one output."""
     if out_features != 1:
         raise ValueError(f"kiss-gp has one output, got {out_features}; svdkl mixes several")
-    model = AdditiveKISSGP(inputs.size, num_points, **options)
+    model = AdditiveKISSGP(inputs.size, num_points, shared_kernel=shared_kernel, **options)
     return GPyTorchHead(model, inputs.size, inputs.domain)
 
 

@@ -21,6 +21,8 @@ class Setting:
         reach: half width of grids on normalised features, in standard deviations.
         margin: by how much grids on tables exceed the range of the rows, as a share of it.
         spectral_norm: whether to hold spectral norms of the backbone at 1.
+        initial_scale: deviation that all Bayesian weights start with, instead of a small one; 1 is
+            the prior's, where the KL divergence is near zero.
         likelihood: ``"gaussian"`` or ``"heteroscedastic"``; classes always have a softmax.
         train_samples: draws of f per row in training, for the softmax.
         test_samples: draws of f per row in prediction, for the softmax.
@@ -33,6 +35,7 @@ class Setting:
     reach: float = 3.0
     margin: float = 0.1
     spectral_norm: bool = False
+    initial_scale: float | None = None
     likelihood: str = "gaussian"
     train_samples: int = 20
     test_samples: int = 100

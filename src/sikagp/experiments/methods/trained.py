@@ -112,6 +112,10 @@ class Trained:
         if not problem.classifies:
             outputs = num_outputs(setting.likelihood, outputs)
         model = HEADS[self.name](Inputs(size, domain, rows), outputs, **self.head_options)
+        if setting.initial_scale is not None:
+            for module in model.modules():
+                if hasattr(module, "weight_scale"):
+                    module.weight_scale = setting.initial_scale  # type: ignore[assignment]
         if not setting.plain:
             model = self._on_features(model)
         self.model, self.likelihood = model, self._build_likelihood(size)
