@@ -34,7 +34,8 @@ class TextPrediction(NamedTuple):
 
     Attributes:
         probs: class probabilities, shape (batch, classes).
-        entropy: total uncertainty in nats, shape (batch,).
+        entropy: total uncertainty in nats, shape (batch,); that of the averaged draws before the
+            temperature, which finds foreign texts better.
         mutual_information: what the draws of the logits disagree about, in nats, shape (batch,).
         logit_variance: predictive variance summed over the logits, shape (batch,).
     """
@@ -157,7 +158,10 @@ class SIKAForSequenceClassification(PreTrainedModel):
         draws = self._probabilities(marginals, num_draws)
         probs = self._log_probs(draws).exp()
         return TextPrediction(
-            probs, predictive_entropy(probs), mutual_information(draws), marginals.variance.sum(-1)
+            probs,
+            predictive_entropy(draws.mean(0)),
+            mutual_information(draws),
+            marginals.variance.sum(-1),
         )
 
     def kl_divergence(self) -> Float[Tensor, ""]:
