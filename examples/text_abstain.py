@@ -14,10 +14,9 @@ import random
 import tempfile
 from pathlib import Path
 
-from sikagp.text_command import read_texts
-
 from sikagp.integrations.transformers.abstention import AbstainingClassifier, fit_abstaining, score
 from sikagp.integrations.transformers.encoders import TINY, load_encoder, packaged_folder
+from sikagp.integrations.transformers.texts import read_texts
 
 folder = Path(tempfile.mkdtemp())
 encoder_name = "all-MiniLM-L6-v2" if packaged_folder("all-MiniLM-L6-v2") else TINY

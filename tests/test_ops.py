@@ -158,11 +158,14 @@ def test_opcheck_of_interpolate(s):
 def test_opcheck_of_moments(s, shared):
     library = torch.ops.sikagp
     weight, *tree = tree_inputs(2, s, shared)
-    scale = weight.detach().abs().requires_grad_()
+    raw_scale = torch.randn_like(weight).requires_grad_()
     features, nodes = weight.shape[:2]
     cell = torch.randint(0, nodes - 1, (5, features))
-    near, far = (torch.rand(5, features, s, dtype=torch.float64).requires_grad_() for _ in "pq")
-    inputs = cell, near, far, weight, scale, *tree
+    shapes = (5, features, s), (5, features, s), (5, features), (2, weight.shape[-1]), (features,)
+    near, far, residual, bias, variance = (
+        torch.rand(shape, dtype=torch.float64).requires_grad_() for shape in shapes
+    )
+    inputs = cell, near, far, residual, weight, raw_scale, bias, variance, *tree
     torch.library.opcheck(library.moments.default, inputs)
     d_mean, d_variance = torch.randn(2, 5, weight.shape[-1], dtype=torch.float64)
     inputs = d_mean, d_variance, *detached(inputs)

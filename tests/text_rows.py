@@ -4,7 +4,7 @@ import random
 
 import torch
 
-from sikagp.integrations.transformers.abstention import Texts
+from sikagp.integrations.transformers.texts import Texts
 
 WORDS = {
     "weather": ["rain", "sun", "cloud", "storm", "wind"],

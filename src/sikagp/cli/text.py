@@ -1,8 +1,6 @@
 """The command ``sikagp fit-text``: from a CSV of texts and labels to a model that may abstain."""
 
-import csv
 import json
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,11 +10,10 @@ import typer
 from sikagp.cli.refusals import refusals
 
 if TYPE_CHECKING:
-    from sikagp.integrations.transformers.abstention import Texts
+    from sikagp.integrations.transformers.texts import Texts
 
 NO_TRANSFORMERS = "fit-text needs transformers: pip install 'sikagp[text]'"
 SHARES = (0.8, 0.1)
-FEWEST = 3
 
 
 def fit_text(
@@ -42,41 +39,13 @@ def fit_text(
         import transformers  # noqa: F401
     except ImportError:
         raise typer.BadParameter(NO_TRANSFORMERS) from None
+    from sikagp.integrations.transformers.texts import read_texts
+
     with refusals():
         texts, names = read_texts(path, text_column, label_column, unknown_label)
         metrics = fit_and_save(texts, names, out, encoder=encoder, coverage=coverage, seed=seed)
     typer.echo(as_report(path.name, encoder, names, metrics))
     typer.echo(f"model, metrics.json and report.md are in {out}")
-
-
-def read_texts(
-    path: Path, text_column: str, label_column: str, unknown_label: str | None = None
-) -> tuple["Texts", list[str]]:
-    """Texts of a CSV file with the numbers of their labels, and the labels' names."""
-    import torch
-
-    from sikagp.integrations.transformers.abstention import Texts
-
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        reader = csv.DictReader(file)
-        missing = {text_column, label_column} - set(reader.fieldnames or ())
-        if missing:
-            known = ", ".join(reader.fieldnames or ["none"])
-            raise ValueError(
-                f"no column {', '.join(sorted(missing))} in {path}; there are: {known}"
-            )
-        rows = [(row[text_column] or "", row[label_column] or "") for row in reader]
-    names = sorted({label for _, label in rows} - {unknown_label})
-    counts = Counter(label for _, label in rows)
-    rare = [name for name in names if counts[name] < FEWEST]
-    if len(names) < 2 or rare:
-        raise ValueError(
-            f"expected at least two labels with {FEWEST} texts each in {path}, "
-            f"got {len(names)} labels" + (f", too few texts of {', '.join(rare)}" if rare else "")
-        )
-    number = {name: index for index, name in enumerate(names)}
-    labels = torch.tensor([number.get(label, -1) for _, label in rows])
-    return Texts([text for text, _ in rows], labels), names
 
 
 def fit_and_save(

@@ -44,7 +44,10 @@ class SavedEstimator(AdditiveEstimator):
             raise ValueError(f"{folder} holds no saved estimator: it has no {FILE}")
         content = read_manifest(folder / FILE, FORMAT)
         check_class(folder, content, cls.__name__)
-        estimator = cls(**content["parameters"])
+        parameters = content["parameters"]
+        if isinstance(parameters["hidden"], list):
+            parameters["hidden"] = tuple(parameters["hidden"])
+        estimator = cls(**parameters)
         for name, value in content["state"].items():
             if name in _ARRAYS and value is not None:
                 value = np.array(value["values"], dtype=value["dtype"])

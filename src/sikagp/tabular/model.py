@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.stats import entropy
+import torch
 
 from sikagp.estimators import SIKAClassifier, SIKARegressor
+from sikagp.metrics import predictive_entropy
 from sikagp.tabular.columns import Schema, as_numbers, check_columns, looks_numeric
 from sikagp.tabular.files import TableError
 from sikagp.validation import check_choice
@@ -80,7 +81,7 @@ class TabularModel:
             {
                 "label": labels[probability.argmax(1)],
                 "probability": probability.max(1),
-                "entropy": entropy(probability, axis=1),
+                "entropy": predictive_entropy(torch.tensor(probability)).numpy(),
                 **columns,
             }
         )

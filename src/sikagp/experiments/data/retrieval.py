@@ -39,7 +39,10 @@ class ResumingDownloader:
                 self._append(url)
                 break
             except (OSError, HTTPException) as error:
-                final = isinstance(error, urllib.error.HTTPError) and error.code < 500
+                final = False
+                if isinstance(error, urllib.error.HTTPError):
+                    error.close()  # it is the server's answer, too
+                    final = error.code < 500
                 if final or attempt == ATTEMPTS:
                     raise
         os.replace(self.part, output_file)

@@ -5,7 +5,7 @@ r"""A random-feature Gaussian process on distance-preserving features, in the ma
 The weights beta are trained as a maximum a posteriori estimate; afterwards one pass over the
 training rows gives the covariance that all classes share,
 
-.. math:: \Sigma = \Big(\tau I + \sum_i \phi_i \phi_i^T\Big)^{-1}, \qquad
+.. math:: \Sigma = \Bigl(\tau I + \sum_i \phi_i \phi_i^T\Bigr)^{-1}, \qquad
           \mathrm{Var} f_c(h) = \phi(h)^T \Sigma\, \phi(h).
 
 The Gaussian over logits is averaged by the same draws as every other head's. The original scales

@@ -14,11 +14,12 @@ import torch
 from torch import Tensor
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
-from sikagp._typing import Float, Int
+from sikagp._typing import Float
 from sikagp.calibration import fit_temperature
 from sikagp.integrations.transformers.encoders import Encoder
 from sikagp.integrations.transformers.features import encode, tokenize
 from sikagp.integrations.transformers.modeling import SIKAForSequenceClassification, TextPrediction
+from sikagp.integrations.transformers.texts import Texts
 from sikagp.integrations.transformers.training import MAX_TOKENS
 from sikagp.likelihoods import build_likelihood
 from sikagp.metrics import accuracy, auroc, ece, nll
@@ -77,34 +78,6 @@ class AbstainingClassifier:
         """Load what :meth:`save` wrote, in evaluation mode."""
         model = SIKAForSequenceClassification.from_pretrained(folder)
         return cls(model, AutoTokenizer.from_pretrained(folder))
-
-
-@dataclasses.dataclass(frozen=True)
-class Texts:
-    """Texts with the numbers of their classes; -1 where a text belongs to none."""
-
-    texts: Sequence[str]
-    labels: Int[Tensor, " texts"]
-
-    def known(self) -> "Texts":
-        """Those that belong to a class."""
-        return self.take((self.labels >= 0).nonzero().squeeze(-1))
-
-    def take(self, index: Int[Tensor, " chosen"]) -> "Texts":
-        """Some of the texts."""
-        return Texts([self.texts[i] for i in index.tolist()], self.labels[index])
-
-    def split(self, shares: Sequence[float], *, seed: int) -> list["Texts"]:
-        """Random parts with about these shares of every class; what remains is the last part."""
-        order = torch.randperm(len(self.labels), generator=torch.Generator().manual_seed(seed))
-        order = order[self.labels[order].argsort(stable=True)]
-        place = torch.empty(len(order))
-        for label in self.labels.unique():
-            rows = order[self.labels[order] == label]
-            place[rows] = (torch.arange(len(rows)) + 0.5) / len(rows)
-        edges = torch.tensor(shares).cumsum(0)
-        part = torch.bucketize(place, edges)
-        return [self.take((part == i).nonzero().squeeze(-1)) for i in range(len(shares) + 1)]
 
 
 def fit_abstaining(
