@@ -1,9 +1,11 @@
-"""One temperature: its optimum, its limits, and what it leaves alone."""
+"""One temperature or width: its optimum, its limits, and what it leaves alone."""
 
 import pytest
 import torch
 
-from sikagp.calibration import fit_temperature, temper
+from sikagp.calibration import fit_temperature, fit_width, temper, widen
+from sikagp.mixtures import GaussianMixture
+from sikagp.variational import GaussianMarginals
 from tests.helpers import assert_close
 
 
@@ -47,3 +49,28 @@ def test_bad_input():
         temper(torch.tensor([0.5, 0.5]), 0.0)
     with pytest.raises(ValueError, match="at least one row"):
         fit_temperature(torch.empty(0, 3), torch.empty(0, dtype=torch.long))
+
+
+def test_the_width_of_gaussians_is_the_deviation_of_scaled_errors():
+    mean, deviation = torch.randn(1, 500, 1).double(), torch.rand(1, 500, 1).double() + 0.5
+    target = mean[0] + 3 * deviation[0] * torch.randn(500, 1).double()
+    prediction = GaussianMixture(GaussianMarginals(mean, deviation.square()))
+    expected = float(((target - mean[0]) / deviation[0]).square().mean().sqrt())
+    assert fit_width(prediction, target) == pytest.approx(expected, rel=1e-4)
+
+
+def test_widening_scales_a_mixture_about_its_mean():
+    components = GaussianMarginals(torch.randn(4, 6, 2).double(), torch.rand(4, 6, 2).double())
+    mixture = GaussianMixture(components)
+    wide = widen(mixture, 2.5)
+    assert_close(wide.mean, mixture.mean)
+    assert_close(wide.stddev, 2.5 * mixture.stddev)
+    target = torch.randn(6, 2).double()
+    scaled = mixture.mean + (target - mixture.mean) / 2.5
+    assert_close(wide.cdf(target), mixture.cdf(scaled))
+
+
+def test_no_width_is_fitted_on_nothing():
+    nothing = GaussianMixture(GaussianMarginals(torch.zeros(1, 0, 1), torch.ones(1, 0, 1)))
+    with pytest.raises(ValueError, match="at least one row"):
+        fit_width(nothing, torch.zeros(0, 1))

@@ -13,7 +13,7 @@ from helpers import assert_close
 from torch.utils.data import DataLoader, Dataset
 
 from sikagp import SIKALayer
-from sikagp.ops import compiled, reference, threads
+from sikagp.ops import compilation, compiled, reference, threads
 from sikagp.ops.backends import backend_for, use_backend
 from sikagp.ops.loops.interpolation import interpolation_backward
 
@@ -217,11 +217,11 @@ def test_compiled_backend_refuses_other_types():
 
 
 def test_slow_compilation_is_announced(monkeypatch, caplog):
-    monkeypatch.setattr(compiled, "_SECONDS_BEFORE_NOTICE", 0.01)
+    monkeypatch.setattr(compilation, "_SECONDS_BEFORE_NOTICE", 0.01)
     with caplog.at_level(logging.WARNING, logger="sikagp"):
-        compiled._compile(lambda start, stop: time.sleep(0.2))
+        compilation._compile(lambda start, stop: time.sleep(0.2))
     assert "compiling" in caplog.text
     caplog.clear()
     with caplog.at_level(logging.WARNING, logger="sikagp"):
-        compiled._compile(lambda start, stop: None)
+        compilation._compile(lambda start, stop: None)
     assert not caplog.text

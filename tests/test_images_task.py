@@ -49,7 +49,7 @@ def put(folder: Path, path: str, content: bytes) -> Source:
 
 def idx(values: np.ndarray) -> bytes:
     header = bytes([0, 0, 8, values.ndim]) + np.array(values.shape, ">u4").tobytes()
-    return gzip.compress(header + values.astype(np.uint8).tobytes())
+    return gzip.compress(header + values.astype(np.uint8).tobytes(), mtime=0)
 
 
 def make_cell(folder: Path, name: str, method: str, data: dict, options: dict) -> Cell:

@@ -154,10 +154,10 @@ def test_the_diagram_has_the_layers_of_the_import_test(site: Path) -> None:
     text = (site / "architecture.html").read_text(encoding="utf-8")
     diagram = text[text.index('class="modules') : text.index('id="from-x-to-a-prediction"')]
     rows = diagram.split('class="layer')[1:]
-    found = [set(re.findall(r"sikagp\.(\w+)</span>", row)) for row in rows]
+    found = [set(re.findall(r"sikagp\.([\w.]+)</span>", row)) for row in rows]
     package = ROOT / "src" / "sikagp"
     exists = lambda name: (package / name).is_dir() or (package / f"{name}.py").exists()  # noqa: E731
-    expected = [{name for name in row if exists(name)} for row in LAYERS]
+    expected = [{name.replace("/", ".") for name in row if exists(name)} for row in LAYERS]
     assert found == [row for row in expected if row]
 
 

@@ -35,7 +35,7 @@ def summary(module: str) -> str | None:
 
 def box(module: str, about: str) -> nodes.container:
     """Return a module's name, to be linked to its page, above its summary."""
-    name = nodes.literal("", f"sikagp.{module}")
+    name = nodes.literal("", f"sikagp.{module.replace('/', '.')}")
     texts = nodes.paragraph("", "", name), nodes.paragraph("", about)
     return nodes.container("", *texts, classes=["module"])
 

@@ -1,16 +1,23 @@
-r"""Calibration after training: one temperature, fitted on rows that were held out.
+r"""Calibration after training: one number, fitted on rows that were held out.
+
+Classes get a temperature,
 
 .. math:: p_T(c) \propto p(c)^{1/T}
 
-It changes no ranking of the classes of a row, and works on predictions of any kind: those of an
-ensemble or of a Gaussian process are averaged first and tempered then.
+which changes no ranking of the classes of a row. Quantities get a width: every deviation from the
+predictive mean is multiplied by it, which changes no mean. Both work on predictions of any kind:
+those of an ensemble or of a Gaussian process are averaged first and calibrated then.
 """
+
+import math
 
 import torch
 from torch import Tensor
 
 from sikagp._typing import Float, Int
+from sikagp.mixtures import GaussianMixture
 from sikagp.validation import check_positive
+from sikagp.variational import GaussianMarginals
 
 _LOG_RANGE = 7.0
 _BISECTIONS = 50
@@ -50,3 +57,31 @@ def fit_temperature(probs: Float[Tensor, "rows classes"], target: Int[Tensor, " 
         else:
             high = middle
     return float(torch.tensor(-(low + high) / 2).exp())
+
+
+def widen(prediction: GaussianMixture, width: float) -> GaussianMixture:
+    """Multiply all deviations from the mixture's mean.
+
+    >>> normal = GaussianMarginals(torch.zeros(1, 3, 1), torch.ones(1, 3, 1))
+    >>> widen(GaussianMixture(normal), 2.0).stddev.flatten()
+    tensor([2., 2., 2.])
+    """
+    check_positive("width", width, ())
+    mean, components = prediction.mean, prediction.components
+    shifted = mean + width * (components.mean - mean)
+    return GaussianMixture(GaussianMarginals(shifted, width**2 * components.variance))
+
+
+@torch.no_grad()
+def fit_width(prediction: GaussianMixture, target: Float[Tensor, "rows outputs"]) -> float:
+    """Width with the highest density of held-out targets."""
+    from scipy.optimize import minimize_scalar
+
+    if len(target) == 0:
+        raise ValueError("a width is fitted on at least one row, got none")
+
+    def loss(log_width: float) -> float:
+        return -float(widen(prediction, math.exp(log_width)).log_prob(target).mean())
+
+    bounds = -_LOG_RANGE / 2, _LOG_RANGE / 2
+    return math.exp(minimize_scalar(loss, bounds=bounds, method="bounded").x)

@@ -59,8 +59,8 @@ def build_predictor(
     bias: Float[Tensor, "2 outputs"],
     residual: str,
 ) -> Predict:
-    """Pack a table for compiled prediction from raw rows; see ``ops.compiled.Predictor``."""
-    from sikagp.ops.compiled import Predictor
+    """Pack a table for compiled prediction from raw rows; see ``ops.predictor.Predictor``."""
+    from sikagp.ops.predictor import Predictor
 
     scale = variance.sqrt().view(-1, 1, 1, 1)
     states, covariances = table.states * scale, table.covariances * scale.square()[..., None, None]

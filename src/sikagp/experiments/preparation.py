@@ -53,12 +53,14 @@ class TableOptions:
             normal distribution), ``"signed-log"``.
         validation: share of the training rows that is held out; 0 trains on all of them.
         rows: largest number of training rows, for quick looks.
+        calibrate: whether the width of predictions is fitted on the held-out rows.
     """
 
     name: str
     inputs: Sequence[str] = ("standard",)
     validation: float = 0.1
     rows: int | None = None
+    calibrate: bool = False
 
     def __post_init__(self) -> None:
         for view in self.inputs:
@@ -68,6 +70,8 @@ class TableOptions:
                 "expected at least one view of the inputs and a validation share in [0, 1), "
                 f"got {list(self.inputs)} and {self.validation}"
             )
+        if self.calibrate and not self.validation:
+            raise ValueError("calibrate needs held-out rows, but validation is 0")
 
 
 @dataclass(frozen=True)

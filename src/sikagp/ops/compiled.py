@@ -4,34 +4,30 @@ Importing this module imports Numba. Code is compiled when an operator first mee
 and kept on disk for later processes.
 """
 
-import logging
-import threading
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from sikagp._typing import Float, Int
+from sikagp.ops.compilation import run_compiled
 from sikagp.ops.loops.covariances import covariances_backward, covariances_forward
 from sikagp.ops.loops.interpolation import interpolation_backward, interpolation_forward
 from sikagp.ops.loops.moments import add_groups, moments_forward
 from sikagp.ops.loops.moments import moments_backward as moments_backward_loop
-from sikagp.ops.loops.points import points_backward, points_forward
-from sikagp.ops.loops.prediction import predict
 from sikagp.ops.loops.states import states_backward, states_forward
-from sikagp.ops.loops.tools import LINE, Loop
+from sikagp.ops.loops.tools import Loop
 from sikagp.ops.loops.trees import laplace_tree_backward as laplace_tree_gradients
 from sikagp.ops.loops.trees import laplace_tree_forward
-from sikagp.ops.loops.weights import cell_coefficients
 from sikagp.ops.parts import OwnParameters, Points
-from sikagp.ops.threads import share
+from sikagp.ops.points import point_weights, point_weights_backward
 from sikagp.tree import BridgeTree
 
-_log = logging.getLogger("sikagp")
-_SECONDS_BEFORE_NOTICE = 2.0
-_compiled: set[tuple[Loop, int, Any]] = set()
-
+__all__ = [
+    "cell_covariances", "cell_covariances_backward", "interpolate", "interpolate_backward",
+    "laplace_tree", "laplace_tree_backward", "moments", "moments_backward", "node_states",
+    "node_states_backward", "point_weights", "point_weights_backward",
+]  # fmt: skip
 
 Tensors = Tensor | tuple[Tensor, ...]
 
@@ -46,29 +42,6 @@ def _as_arrays(tensors: Tensors) -> Any:
     if isinstance(tensors, Tensor):
         return tensors.detach().numpy()
     return tuple(t.detach().numpy() for t in tensors)
-
-
-def run_compiled(loop: Loop, count: int, operations: int, state: tuple, *arguments: Any) -> None:
-    """Share a loop between threads, after compiling it if need be."""
-    last = arguments[-1]
-    key = loop, len(state), (last[0] if isinstance(last, tuple) else last).dtype
-    if key not in _compiled:
-        _compile(loop, state, *arguments)
-        _compiled.add(key)
-    share(loop, count, operations, state, *arguments)
-
-
-def _compile(loop: Loop, *arguments: Any) -> None:
-    """Compile a loop by running it over nothing, with a notice if that takes long."""
-    message = "compiling %s for this machine (once; later processes load it from disk) ..."
-    name = getattr(loop, "__name__", str(loop))
-    timer = threading.Timer(_SECONDS_BEFORE_NOTICE, _log.warning, (message, name))
-    timer.daemon = True
-    timer.start()
-    try:
-        loop(0, 0, *arguments)
-    finally:
-        timer.cancel()
 
 
 def _rows(tree: BridgeTree) -> tuple[Tensor, ...]:
@@ -219,64 +192,6 @@ def moments_backward(
     return Points(points.cell, *d_points), d_own, _as_tree(d_tree, tree)
 
 
-def _geometry(
-    rate: Tensor, nodes: Tensor | None, level: int, s: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Node positions, and the coefficients of the two-point weights of every width of cell."""
-    cells = 2**level
-    if nodes is None:
-        positions, widths = np.arange(cells + 1)[None] / cells, 1
-    else:
-        positions, widths = nodes.detach().double().contiguous().numpy(), cells
-    coefficients = np.empty((len(rate), widths, s * s + s))
-    arrays = positions, rate.detach().contiguous().numpy(), coefficients
-    run_compiled(cell_coefficients, len(rate), 200 * coefficients.size, (0,) * s, *arrays)
-    return positions, coefficients
-
-
-def point_weights(
-    unit: Float[Tensor, "rows features"],
-    rate: Float[Tensor, " features"],
-    cell: Int[Tensor, "rows features"],
-    nodes: Float[Tensor, "lines nodes"] | None,
-    level: int,
-    s: int,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Two-point weights, (rows, features, s), and residuals of the kernel of state size s."""
-    unit, rate, cell = unit.contiguous(), rate.contiguous(), cell.contiguous()
-    left, right = unit.new_empty(*unit.shape, s), unit.new_empty(*unit.shape, s)
-    inside, outside = torch.empty_like(unit), torch.empty_like(unit)
-    positions, coefficients = _geometry(rate, nodes, level, s)
-    arrays = [t.detach().numpy() for t in (unit, cell, rate, left, right, inside, outside)]
-    arrays[2:2], arrays[4:4] = [positions], [coefficients]
-    sizes = (0,) * s, (0,) * s**2
-    run_compiled(points_forward, len(unit), 30 * s * unit.numel(), *sizes, *arrays)
-    return left, right, inside, outside
-
-
-def point_weights_backward(
-    d_left: Float[Tensor, "rows features s"],
-    d_right: Float[Tensor, "rows features s"],
-    d_inside: Float[Tensor, "rows features"],
-    d_outside: Float[Tensor, "rows features"],
-    unit: Float[Tensor, "rows features"],
-    rate: Float[Tensor, " features"],
-    cell: Int[Tensor, "rows features"],
-    nodes: Float[Tensor, "lines nodes"] | None,
-    level: int,
-) -> tuple[Float[Tensor, "rows features"], Float[Tensor, " features"]]:
-    """Gradients of unit coordinates and rates."""
-    s = d_left.shape[-1]
-    inputs = [t.contiguous() for t in (d_left, d_right, d_inside, d_outside, unit, cell, rate)]
-    d_unit, d_rate = torch.empty_like(inputs[4]), torch.empty_like(inputs[6])
-    positions, coefficients = _geometry(rate, nodes, level, s)
-    arrays = [t.detach().numpy() for t in (*inputs, d_unit, d_rate)]
-    arrays[6:6], arrays[8:8] = [positions], [coefficients]
-    sizes = (0,) * s, (0,) * s**2, (0,) * (s**2 + s)
-    run_compiled(points_backward, unit.shape[1], 60 * s * unit.numel(), *sizes, *arrays)
-    return d_unit, d_rate
-
-
 def laplace_tree(
     rate: Float[Tensor, " features"], scale: Float[Tensor, " features"], level: int
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -302,49 +217,3 @@ def laplace_tree_backward(
     arrays = [t.detach().numpy() for t in (*inputs, d_rate, d_scale)]
     run_compiled(laplace_tree_gradients, len(rate), 60 * d_gain.numel(), (0,), *arrays)
     return d_rate, d_scale
-
-
-class Predictor:
-    """Mean and variance for raw rows, from a packed table, in one loop.
-
-    Args:
-        features: low end, width, rate and prior variance of each feature, shape (features, 4).
-        open_shares: how much of the residual to add between nodes and beyond the grid, shape (2,).
-        states: node states, (features, nodes, s, outputs).
-        covariances: of neighbouring states, (features, nodes, 2, s, s, outputs).
-        nodes: positions of the nodes in unit coordinates, or None where they are even.
-        bias: mean and variance of the bias, shape (2, outputs).
-    """
-
-    def __init__(
-        self,
-        features: Tensor,
-        open_shares: Tensor,
-        states: Tensor,
-        covariances: Tensor,
-        nodes: Tensor | None,
-        bias: Tensor,
-    ) -> None:
-        s, outputs, level = *states.shape[2:], (states.shape[1] - 2).bit_length()
-        geometry = _geometry(features[:, 2], nodes, level, s)
-        row, column = torch.tril_indices(s, s)
-        own, cross = covariances[:, :, 0, row, column], covariances[:, :, 1].flatten(2, 3)
-        parts = [part.detach().numpy() for part in (states, own, cross)]
-        size, past_end = sum(part.size for part in parts), LINE // parts[0].itemsize
-        # NumPy asks for huge pages, without which random rows of a large table miss the TLB.
-        table = np.zeros(size + past_end, parts[0].dtype)
-        np.concatenate(parts, axis=2, out=table[:size].reshape(*states.shape[:2], -1, outputs))
-        given = (t.detach().contiguous().numpy() for t in (features, open_shares, bias))
-        numbers, shares, offset = given
-        self._arrays = numbers, shares, *geometry, table, offset
-        lengths = s, s**2, len(row), len(row) + s**2
-        self._sizes, self._outputs = [(0,) * length for length in lengths], outputs
-
-    def __call__(self, rows: Tensor) -> tuple[Tensor, Tensor, bool]:
-        """Return mean and variance, shape (rows, outputs), and whether all entries are finite."""
-        x, bad = rows.detach().contiguous().numpy(), np.zeros(1, np.int64)
-        mean, variance = np.empty((2, len(x), self._outputs), x.dtype)
-        operations = 4 * x.size * self._outputs * len(self._sizes[-1])
-        arrays = x, *self._arrays, bad, mean, variance
-        run_compiled(predict, len(x), operations, *self._sizes, *arrays)
-        return torch.from_numpy(mean), torch.from_numpy(variance), not bad[0]

@@ -15,14 +15,14 @@ from sikagp.ops.backends import compiled_for
 )
 def normal_divergence(mean: Tensor, raw_scale: Tensor) -> Tensor:
     """KL(N(mean, scale^2) || N(0, 1)) with ``scale = softplus(raw_scale)``, summed."""
-    backend = compiled_for(mean)
-    if backend is None:
+    if compiled_for(mean) is None:
         return _formula(mean, raw_scale)
+    from sikagp.ops.compilation import run_compiled
     from sikagp.ops.loops.divergence import CHUNK, divergence_forward
 
     sums = mean.new_empty(-(-mean.numel() // CHUNK))
     arrays = _flat_arrays(mean, raw_scale, sums)
-    backend.run_compiled(divergence_forward, len(sums), 40 * mean.numel(), (0,), *arrays)
+    run_compiled(divergence_forward, len(sums), 40 * mean.numel(), (0,), *arrays)
     return sums.sum()
 
 
@@ -35,10 +35,10 @@ def normal_divergence_backward(
     gradient: Tensor, mean: Tensor, raw_scale: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Gradients of means and raw scales."""
-    backend = compiled_for(mean)
-    if backend is None:
+    if compiled_for(mean) is None:
         scale = F.softplus(raw_scale)
         return gradient * mean, gradient * (scale - 1 / scale) * torch.sigmoid(raw_scale)
+    from sikagp.ops.compilation import run_compiled
     from sikagp.ops.loops.divergence import CHUNK, divergence_backward
 
     d_mean, d_raw = _empty_like(mean), _empty_like(raw_scale)
@@ -46,7 +46,7 @@ def normal_divergence_backward(
         _flat_arrays(gradient, mean, raw_scale, d_mean, d_raw),
         -(-mean.numel() // CHUNK),
     )
-    backend.run_compiled(divergence_backward, chunks, 40 * mean.numel(), (0,), *arrays)
+    run_compiled(divergence_backward, chunks, 40 * mean.numel(), (0,), *arrays)
     return d_mean, d_raw
 
 

@@ -12,9 +12,10 @@ from typing import Any
 
 from torch import Tensor
 
+from sikagp.calibration import fit_width, widen
 from sikagp.experiments.cell import Cell
 from sikagp.experiments.data import uci
-from sikagp.experiments.methods import build_method
+from sikagp.experiments.methods import Method, build_method
 from sikagp.experiments.preparation import TableOptions, prepare
 from sikagp.metrics import mixture_coverage, mixture_crps, mixture_moments, mixture_nlpd, nlpd, rmse
 from sikagp.mixtures import GaussianMixture
@@ -44,12 +45,15 @@ def run(cell: Cell) -> dict[str, Any]:
         progress=cell.progress,
     )
     start = time.perf_counter()
-    prediction = method.predict(rows.test[0])
+    prediction = _mixture(method, rows.test[0])
     predict_seconds = time.perf_counter() - start
-    if not isinstance(prediction, GaussianMixture):
-        raise TypeError(f"{recipe.method} predicted {type(prediction).__name__}, not a mixture")
+    width = 1.0
+    if options.calibrate and rows.validation is not None:
+        x, y = rows.validation
+        width = fit_width(_mixture(method, x), y.unsqueeze(-1))
     return {
-        **score(prediction, rows.test[1], rows.scale),
+        **score(widen(prediction, width), rows.test[1], rows.scale),
+        "width": width,
         "fit_seconds": report.seconds,
         "predict_seconds": predict_seconds,
         "epochs": report.epochs,
@@ -76,6 +80,13 @@ def score(prediction: GaussianMixture, target: Tensor, scale: float) -> dict[str
     }
     coverage = float(mixture_coverage(means, variances, target, level=0.95))
     return {**found, **raw, "coverage": coverage, "target_scale": scale}
+
+
+def _mixture(method: Method, x: Tensor) -> GaussianMixture:
+    prediction = method.predict(x)
+    if not isinstance(prediction, GaussianMixture):
+        raise TypeError(f"expected a mixture, but {type(prediction).__name__} was predicted")
+    return prediction
 
 
 def _options(cell: Cell) -> Mapping[str, Any]:
