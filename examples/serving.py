@@ -65,3 +65,4 @@ for row in X[: budget(200, 5)]:
     seconds.append(time.perf_counter() - start)
 print(f"one row: median {1000 * np.median(seconds):.1f} ms")
 server.shutdown()
+server.server_close()

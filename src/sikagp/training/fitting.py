@@ -83,7 +83,7 @@ def fit(
     if folder is not None:
         watchers.append(keep_last(Path(folder)))
         resume = _existing(Path(folder) / CHECKPOINT)
-    with _good_manners(trainer_options):
+    with _good_manners():
         trainer = Trainer(
             callbacks=[*watchers, *callbacks], **_options(config, rows, folder, trainer_options)
         )
@@ -143,17 +143,15 @@ def _options(
 
 
 @contextlib.contextmanager
-def _good_manners(trainer_options: Mapping[str, Any] | None) -> Iterator[None]:
-    """Leave the caller's random state alone, and be silent if there is no progress bar."""
-    quiet = not (trainer_options or {}).get("enable_progress_bar", True)
+def _good_manners() -> Iterator[None]:
+    """Leave the caller's random state alone, and pass on nothing but Lightning's warnings."""
     logger = logging.getLogger("lightning.pytorch")
     level = logger.level
     devices = range(torch.cuda.device_count())
     with torch.random.fork_rng(devices=devices), warnings.catch_warnings():
         for message in _IRRELEVANT:
             warnings.filterwarnings("ignore", message)
-        if quiet:
-            logger.setLevel(logging.WARNING)
+        logger.setLevel(logging.WARNING)
         try:
             yield
         finally:
