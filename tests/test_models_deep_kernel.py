@@ -6,6 +6,7 @@ from helpers import assert_close
 from torch import nn
 
 from sikagp.models import DeepKernel
+from sikagp.models.deep_kernel import BatchStandardisation
 
 
 class Convolutions(nn.Module):
@@ -47,6 +48,16 @@ def test_features_go_through_embedding_and_normalisation(normalisation):
     assert_close(model(x).variance, expected.variance)
 
 
+def test_batches_are_standardised_whatever_their_shape():
+    module = BatchStandardisation(3)
+    x = 5 + 2 * torch.randn(4, 25, 3)
+    assert_close(module(x).flatten(0, 1).mean(0), torch.zeros(3))
+    running = module.running_mean.clone()
+    single = module(x[0, :1])  # one row has no deviation: as in evaluation, and nothing is learned
+    assert_close(module.running_mean, running)
+    assert_close(single, module.eval()(x[0, :1]))
+
+
 @pytest.mark.parametrize("normalisation", ["running", "batch"])
 def test_predictions_ignore_the_other_rows(normalisation):
     model = DeepKernel(mlp(), 6, 2, level=3, normalisation=normalisation)
@@ -59,9 +70,9 @@ def test_predictions_ignore_the_other_rows(normalisation):
 
 def test_scale_of_features_does_not_matter():
     torch.manual_seed(0)
-    plain = DeepKernel(nn.Identity(), 3, 2, level=4)
+    plain = DeepKernel(nn.Identity(), 3, 2, level=4, normalisation="running")
     torch.manual_seed(0)
-    small = DeepKernel(nn.Linear(3, 3, bias=False), 3, 2, level=4)
+    small = DeepKernel(nn.Linear(3, 3, bias=False), 3, 2, level=4, normalisation="running")
     small.layer.load_state_dict(plain.layer.state_dict())
     with torch.no_grad():
         small.backbone.weight.copy_(1e-4 * torch.eye(3))
@@ -134,7 +145,7 @@ def test_keyword_arguments_reach_the_backbone():
 def test_bad_arguments_are_refused(as_users_run):
     with pytest.raises(ValueError, match=r"shape \(\*batch, 5\), got \(4, 6\)"):
         DeepKernel(mlp(), 5, 2)(torch.zeros(4, 3))
-    with pytest.raises(ValueError, match="'running', 'batch', 'none', got 'layer'"):
+    with pytest.raises(ValueError, match="'batch', 'running', 'none', got 'layer'"):
         DeepKernel(mlp(), 6, 2, normalisation="layer")
     model = DeepKernel(mlp(), 6, 2)
     with pytest.raises(ValueError, match="3 blocks, cannot train 4"):

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import spectral_norm as constrain_spectral_norm
 
@@ -14,7 +15,7 @@ from sikagp.serialization import Pretrained
 from sikagp.validation import check_choice, check_count
 from sikagp.variational import GaussianMarginals
 
-NORMALISATIONS = ("running", "batch", "none")
+NORMALISATIONS = ("batch", "running", "none")
 _CONSTRAINED = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 
@@ -26,10 +27,10 @@ class DeepKernel(Pretrained):
         num_features: number of features that the backbone returns.
         out_features: number of outputs.
         embedding: number of base GP channels that a linear layer compresses the features to.
-        normalisation: how features are standardised before they reach the grid. ``"running"``
-            uses running statistics, in training too; ``"batch"`` those of the batch in training
-            and running ones in evaluation; ``"none"`` leaves them as they are. No prediction
-            depends on the other rows of its batch.
+        normalisation: how features are standardised before they reach the grid. ``"batch"``
+            uses statistics of the batch in training and running ones in evaluation;
+            ``"running"`` the latter in training too; ``"none"`` leaves features as they are. No
+            prediction depends on the other rows of its batch.
         reach: half width of the grid, in standard deviations of a feature.
         spectral_norm: whether to hold the spectral norm of all linear and convolution layers of
             backbone and embedding at 1, which keeps distinct inputs from collapsing.
@@ -51,7 +52,7 @@ class DeepKernel(Pretrained):
         out_features: int,
         *,
         embedding: int | None = None,
-        normalisation: str = "running",
+        normalisation: str = "batch",
         reach: float = 3.0,
         spectral_norm: bool = False,
         **layer_options: Any,
@@ -190,11 +191,31 @@ class RunningStandardisation(RunningDomain):
         return 2 * super().forward(x) - 1
 
 
+class BatchStandardisation(nn.BatchNorm1d):
+    """Subtract the mean and divide by the deviation of the batch; running ones in evaluation.
+
+    A single row has no deviation, so in training it is standardised as in evaluation.
+
+    Shape:
+        Input and output (*batch, num_features).
+    """
+
+    def __init__(self, num_features: int) -> None:
+        super().__init__(num_features, affine=False)
+
+    def forward(self, x: Float[Tensor, "*batch features"]) -> Float[Tensor, "*batch features"]:
+        """Standardise each feature over all rows."""
+        rows = x.reshape(-1, x.shape[-1])
+        if self.training and len(rows) > 1:
+            return super().forward(rows).view_as(x)
+        return F.batch_norm(rows, self.running_mean, self.running_var, eps=self.eps).view_as(x)
+
+
 def _standardise(normalisation: str, num_features: int) -> nn.Module:
     if normalisation == "running":
         return RunningStandardisation(num_features)
     if normalisation == "batch":
-        return nn.BatchNorm1d(num_features, affine=False)
+        return BatchStandardisation(num_features)
     return nn.Identity()
 
 

@@ -90,7 +90,16 @@ def deep_kernel(samples: int) -> Sampled:
     backbone = nn.Sequential(
         *(nn.Linear(1, 100), nn.ReLU(), nn.Linear(100, 50), nn.ReLU(), nn.Linear(50, 10))
     )
-    kernel = DeepKernel(backbone, 10, 1, level=6, reach=1.8, lengthscale=0.7, residual="outside")
+    kernel = DeepKernel(
+        backbone,
+        10,
+        1,
+        level=6,
+        reach=1.8,
+        normalisation="running",
+        lengthscale=0.7,
+        residual="outside",
+    )
     return Sampled(kernel, samples)
 
 

@@ -16,7 +16,7 @@ class Setting:
         backbone: makes the module that turns inputs into ``in_features`` features; None takes the
             inputs as they are.
         embedding: number of channels that a linear layer compresses the features to.
-        normalisation: ``"running"``, ``"batch"`` or ``"none"``; by default the first for a
+        normalisation: ``"batch"``, ``"running"`` or ``"none"``; by default the first for a
             backbone or an embedding, and none for tables, whose range is known.
         reach: half width of grids on normalised features, in standard deviations.
         margin: by how much grids on tables exceed the range of the rows, as a share of it.

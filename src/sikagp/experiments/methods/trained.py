@@ -140,7 +140,7 @@ class Trained:
 
     def _on_features(self, head: nn.Module) -> OnFeatures:
         setting = self.setting
-        normalisation = setting.normalisation or ("running" if setting.normalises else "none")
+        normalisation = setting.normalisation or ("batch" if setting.normalises else "none")
         return OnFeatures(
             nn.Identity() if setting.backbone is None else setting.backbone(),
             self.problem.in_features,
