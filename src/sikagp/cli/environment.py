@@ -3,7 +3,6 @@
 import json
 import os
 import platform
-from importlib import metadata
 from typing import Annotated, Any
 
 import torch
@@ -11,6 +10,7 @@ import typer
 
 from sikagp import __version__
 from sikagp.experiments.clone import find_clone, load_suite
+from sikagp.experiments.environment import describe_versions
 from sikagp.ops.backends import backend_for
 
 LIBRARIES = ("torch", "numba", "gpytorch", "lightning", "torchmetrics")
@@ -49,7 +49,7 @@ def describe_environment() -> dict[str, Any]:
     return {
         "sikagp": __version__,
         "python": platform.python_version(),
-        **{name: _version(name) for name in LIBRARIES},
+        **describe_versions(LIBRARIES),
         "backend": module.__name__.rpartition(".")[2],
         "threads": torch.get_num_threads(),
         "cores": os.cpu_count(),
@@ -65,10 +65,3 @@ def as_lines(values: dict[str, Any]) -> str:
         for name, value in values.items()
     }
     return "\n".join(f"{name:{width}}  {text}" for name, text in texts.items())
-
-
-def _version(library: str) -> str | None:
-    try:
-        return metadata.version(library)
-    except metadata.PackageNotFoundError:
-        return None

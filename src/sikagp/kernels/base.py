@@ -88,14 +88,17 @@ class MarkovKernel(ABC):
 
     def interpolate_slope(self, a: Tensor, x: Tensor, c: Tensor, rate: Tensor) -> Interpolation:
         """Weights of f'(x) on the states at a and c: the second rows of the bridge at x."""
-        raise ValueError(
-            f"draws of {type(self).__name__} have no derivative, so it has no variance; choose a "
-            "Matérn kernel, or differentiate the mean with torch.autograd"
-        )
+        raise self._no_slope()
 
     def extrapolate_slope(self, offset: Tensor, rate: Tensor) -> Extrapolation:
         """Weights of f' beyond the grid."""
-        raise NotImplementedError(f"{type(self).__name__} has no derivative")
+        raise self._no_slope()
+
+    def _no_slope(self) -> ValueError:
+        return ValueError(
+            f"draws of {type(self).__name__} have no derivative, so it has no variance; choose a "
+            "Matérn kernel, or differentiate the mean with torch.autograd"
+        )
 
     def two_point(
         self, a: Tensor, x: Tensor, c: Tensor, rate: Tensor, *, slope: bool = False
