@@ -12,8 +12,9 @@ from sikagp._typing import Float
 from sikagp.domains import Bound, Domain, NodeDomain, as_domain
 from sikagp.grid import DyadicGrid
 from sikagp.kernels import MarkovKernel, get_kernel
+from sikagp.plans import grow_prior
 from sikagp.precision import at_least_float32
-from sikagp.tree import GridPrior, grid_prior
+from sikagp.tree import GridPrior
 from sikagp.validation import check_count, check_level
 from sikagp.variational import PositiveParameter, inverse_softplus, standard_normal_kl
 
@@ -121,7 +122,7 @@ class AdditiveGP(nn.Module):
 
     def prior(self) -> GridPrior:
         """Kernel, grid and bridge tree at the current lengthscale and domain."""
-        return grid_prior(self.kernel, self.grid, self.rate())
+        return grow_prior(self.kernel, self.grid, self.rate())
 
     @torch.no_grad()
     def refine(self, level: int) -> None:

@@ -12,7 +12,7 @@ from sikagp.caching import TensorCache
 from sikagp.domains import Bound, Domain
 from sikagp.draws import Paths, flipout, normal_draws
 from sikagp.kernels import MarkovKernel
-from sikagp.ops import Points
+from sikagp.ops import OwnParameters
 from sikagp.plans import (
     OPEN_SHARES,
     Moments,
@@ -23,9 +23,7 @@ from sikagp.plans import (
     dense_moments,
     has_predictor,
     locate,
-    open_residual,
     scaled_features,
-    scaled_prior,
     slope_moments,
     sparse_moments,
     table_moments,
@@ -219,31 +217,31 @@ class SIKALayer(AdditiveGP):
     def _moments(self, unit: Tensor) -> Moments:
         """Mean and variance at unit coordinates, by the chosen plan."""
         plan = self.plan if self.plan != "auto" else self._cheapest_plan(len(unit))
-        if plan == "table" and self._cacheable():
-            table = self._table.get(self._cache_sources(), self._build_table)
-            cell, weights = locate(unit, table.prior)
-            mean, variance = table_moments(cell, weights, self.variance.sqrt(), table)
-        elif plan == "table":
+        if plan == "table" and not self._cacheable():
             return self._trained_moments(unit)
+        scale = self.variance.sqrt()
+        if plan == "table":
+            table = self._table.get(self._cache_sources(), self._build_table)
+            points = locate(unit, table.prior, self.residual)
+            mean, variance = table_moments(points, scale, table)
         else:
             prior = self.prior()
-            weights = locate(unit, prior)[1]
+            points = locate(unit, prior, self.residual)
             moments = sparse_moments if plan == "sparse" else dense_moments
-            features = scaled_features(unit, prior, self.variance.sqrt())
+            features = scaled_features(unit, prior, scale)
             mean, variance = moments(features, *self.weight_posterior())
         if self.residual != "none":
-            residual = open_residual(weights, self.residual)
-            variance = variance + residual @ self.variance.unsqueeze(-1)
+            variance = variance + points.residual @ self.variance.unsqueeze(-1)
         bias_mean, bias_scale = self.bias_posterior()
         return mean + bias_mean, variance + bias_scale.square()
 
     def _trained_moments(self, unit: Tensor) -> Moments:
-        variance, (bias_mean, bias_scale) = self.variance, self.bias_posterior()
-        prior = scaled_prior(self.kernel, self.grid, self.rate(), variance.sqrt())
-        cell, weights = locate(unit, prior)
-        points = Points(cell, weights.left, weights.right, open_residual(weights, self.residual))
+        bias_mean, bias_scale = self.bias_posterior()
+        shape = self.num_nodes, self.kernel.state_size
+        weights = (part.unflatten(1, shape) for part in self.weight_parameters())
         bias = torch.stack([bias_mean, bias_scale.square()])
-        return trained_moments(points, prior, variance, *self.weight_parameters(), bias)
+        own = OwnParameters(*weights, bias, self.variance)
+        return trained_moments(unit, self.kernel, self.grid, self.rate(), own, self.residual)
 
     def _cheapest_plan(self, num_rows: int) -> str:
         """A table is worth building unless it has very many nodes for each row.

@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 
 from sikagp import ops
-from sikagp._typing import Float, Int
+from sikagp._typing import Float
 from sikagp.basis import SparseFeatures, active_sum, dense_features, sparse_features
 from sikagp.grid import DyadicGrid
-from sikagp.kernels import Laplace, MarkovKernel, TwoPoint
+from sikagp.kernels import MarkovKernel, TwoPoint
 from sikagp.ops.backends import compiled_for
 from sikagp.table import two_point
 from sikagp.tree import BridgeTree, GridPrior, grid_prior
@@ -74,66 +74,55 @@ def has_predictor(kernel: MarkovKernel, tensor: Tensor) -> bool:
     return kernel.predictable and compiled_for(tensor) is not None
 
 
-def scaled_prior(
-    kernel: MarkovKernel,
-    grid: DyadicGrid,
-    rate: Float[Tensor, " features"],
-    scale: Float[Tensor, " features"],
+def grow_prior(
+    kernel: MarkovKernel, grid: DyadicGrid, rate: Float[Tensor, " features"]
 ) -> GridPrior:
-    """Grid prior with a tree of processes of deviation ``scale``.
-
-    Scaling the tree is less work than scaling the two-point weights of every row.
-    """
-    compiled = not torch.compiler.is_compiling() and compiled_for(rate) is not None
-    if not (compiled and isinstance(kernel, Laplace) and grid.uniform):
-        prior = grid_prior(kernel, grid, rate)
-        return prior._replace(tree=prior.tree.scaled(scale))
-    boundary, gain, factor = ops.operators.laplace_tree(rate, scale, grid.level)
-    gain, factor = gain[..., None, None], factor[..., None, None]
-    return GridPrior(kernel, grid, rate, BridgeTree(boundary, gain, gain, factor))
+    """Grid prior of a kernel, its tree compiled where the kernel's formulas are."""
+    if not is_fused(kernel, rate):
+        return grid_prior(kernel, grid, rate)
+    shape = grid.nodes, grid.level, kernel.state_size
+    tree = ops.operators.bridge_tree(rate, torch.ones_like(rate), *shape)
+    return GridPrior(kernel, grid, rate, BridgeTree(*tree))
 
 
-def locate(
-    unit: Float[Tensor, "rows features"], prior: GridPrior
-) -> tuple[Int[Tensor, "rows features"], TwoPoint]:
-    """Cells and two-point weights, compiled where the kernel's formulas are."""
+def locate(unit: Float[Tensor, "rows features"], prior: GridPrior, residual: str) -> ops.Points:
+    """Cells, two-point weights and residuals, compiled where the kernel's formulas are."""
     kernel, grid, rate, _ = prior
-    if torch.compiler.is_compiling() or not has_predictor(kernel, unit):
-        return two_point(unit, prior)  # which a compiler can fuse
-    cell = grid.locate(unit.detach().clamp(0, 1))
-    weights = ops.operators.point_weights(
-        unit, rate, cell, grid.nodes, grid.level, kernel.state_size
-    )
-    return cell, TwoPoint(*weights)
+    if is_fused(kernel, unit):
+        shape, shares = (grid.nodes, grid.level, kernel.state_size), OPEN_SHARES[residual]
+        return ops.Points(*ops.operators.point_weights(unit, rate, *shape, *shares))
+    cell, weights = two_point(unit, prior)
+    return ops.Points(cell, weights.left, weights.right, open_residual(weights, residual))
+
+
+def is_fused(kernel: MarkovKernel, tensor: Tensor) -> bool:
+    """Whether to call compiled formulas, rather than plain operations that a compiler can fuse."""
+    return not torch.compiler.is_compiling() and has_predictor(kernel, tensor)
 
 
 def table_moments(
-    cell: Int[Tensor, "rows features"],
-    weights: TwoPoint,
-    scale: Float[Tensor, " features"],
-    table: NodeTable,
+    points: ops.Points, scale: Float[Tensor, " features"], table: NodeTable
 ) -> Moments:
     """Interpolate between the two ends of each cell."""
-    left, right = weights.left * scale.unsqueeze(-1), weights.right * scale.unsqueeze(-1)
-    return ops.interpolate(cell, left, right, table.states, table.covariances)
+    near, far = points.near * scale.unsqueeze(-1), points.far * scale.unsqueeze(-1)
+    return ops.interpolate(points.cell, near, far, table.states, table.covariances)
 
 
 def trained_moments(
-    points: ops.Points,
-    prior: GridPrior,
-    prior_variance: Float[Tensor, " features"],
-    mean: Float[Tensor, "features weights outputs"],
-    raw_deviation: Float[Tensor, "features weights outputs"],
-    bias: Float[Tensor, "2 outputs"],
+    unit: Float[Tensor, "rows features"],
+    kernel: MarkovKernel,
+    grid: DyadicGrid,
+    rate: Float[Tensor, " features"],
+    own: ops.OwnParameters,
+    residual: str,
 ) -> Moments:
-    """Interpolate in tables made for this one use; residual and bias are included.
-
-    The prior's tree is scaled by the prior deviations, see ``scaled_prior``.
-    """
-    shape = prior.grid.num_nodes, prior.kernel.state_size
-    weights = mean.unflatten(1, shape), raw_deviation.unflatten(1, shape)
-    own = ops.OwnParameters(*weights, bias, prior_variance)
-    return ops.moments(points, own, prior.tree)
+    """Interpolate in tables made for this one use; residual and bias are included."""
+    if is_fused(kernel, unit):
+        return ops.layer_moments(unit, rate, own, grid.nodes, OPEN_SHARES[residual])
+    prior = grid_prior(kernel, grid, rate)
+    # Scaling the tree is less work than scaling the two-point weights of every row.
+    tree = prior.tree.scaled(own.prior_variance.sqrt())
+    return ops.moments(locate(unit, prior, residual), own, tree)
 
 
 def slope_moments(

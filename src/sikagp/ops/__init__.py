@@ -1,7 +1,8 @@
 """Differentiable operators of the table plan.
 
 ``node_states`` and ``cell_covariances`` turn weights into tables, ``interpolate`` evaluates them;
-``moments`` does both at once without keeping the tables, for training.
+``moments`` does both at once without keeping the tables, for training; ``layer_moments`` finds
+cells, two-point weights and bridge trees too, for the kernels whose formulas are compiled.
 ``torch.export`` sees the plain torch operations of the reference backend; everywhere else the
 registered operators run on the backend chosen for the device.
 """
@@ -12,6 +13,7 @@ from torch import Tensor
 from sikagp._typing import Float, Int
 from sikagp.ops import operators, reference
 from sikagp.ops.divergence import divergence
+from sikagp.ops.layer import layer_moments
 from sikagp.ops.parts import OwnParameters, Points
 from sikagp.tree import BridgeTree
 
@@ -21,6 +23,7 @@ __all__ = [
     "cell_covariances",
     "divergence",
     "interpolate",
+    "layer_moments",
     "moments",
     "node_states",
 ]

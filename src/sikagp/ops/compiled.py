@@ -17,15 +17,14 @@ from sikagp.ops.loops.moments import add_groups, moments_forward
 from sikagp.ops.loops.moments import moments_backward as moments_backward_loop
 from sikagp.ops.loops.states import states_backward, states_forward
 from sikagp.ops.loops.tools import Loop
-from sikagp.ops.loops.trees import laplace_tree_backward as laplace_tree_gradients
-from sikagp.ops.loops.trees import laplace_tree_forward
 from sikagp.ops.parts import OwnParameters, Points
 from sikagp.ops.points import point_weights, point_weights_backward
+from sikagp.ops.trees import bridge_tree, bridge_tree_backward
 from sikagp.tree import BridgeTree
 
 __all__ = [
-    "cell_covariances", "cell_covariances_backward", "interpolate", "interpolate_backward",
-    "laplace_tree", "laplace_tree_backward", "moments", "moments_backward", "node_states",
+    "bridge_tree", "bridge_tree_backward", "cell_covariances", "cell_covariances_backward",
+    "interpolate", "interpolate_backward", "moments", "moments_backward", "node_states",
     "node_states_backward", "point_weights", "point_weights_backward",
 ]  # fmt: skip
 
@@ -190,30 +189,3 @@ def moments_backward(
     )  # fmt: skip
     d_own = OwnParameters(d_weight, d_raw, d_bias, d_prior_variance)
     return Points(points.cell, *d_points), d_own, _as_tree(d_tree, tree)
-
-
-def laplace_tree(
-    rate: Float[Tensor, " features"], scale: Float[Tensor, " features"], level: int
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Boundary (features, 2, 2), gains and factors (features, level) of the Laplace kernel."""
-    rate, scale = rate.contiguous(), scale.contiguous()
-    boundary = rate.new_empty(len(rate), 2, 2)
-    gain, factor = rate.new_empty(len(rate), level), rate.new_empty(len(rate), level)
-    arrays = [t.detach().numpy() for t in (rate, scale, boundary, gain, factor)]
-    run_compiled(laplace_tree_forward, len(rate), 60 * gain.numel(), (0,), *arrays)
-    return boundary, gain, factor
-
-
-def laplace_tree_backward(
-    d_boundary: Float[Tensor, "features 2 2"],
-    d_gain: Float[Tensor, "features level"],
-    d_factor: Float[Tensor, "features level"],
-    rate: Float[Tensor, " features"],
-    scale: Float[Tensor, " features"],
-) -> tuple[Float[Tensor, " features"], Float[Tensor, " features"]]:
-    """Gradients of rate and scale."""
-    inputs = [t.contiguous() for t in (rate, scale, d_boundary, d_gain, d_factor)]
-    d_rate, d_scale = torch.empty_like(inputs[0]), torch.empty_like(inputs[1])
-    arrays = [t.detach().numpy() for t in (*inputs, d_rate, d_scale)]
-    run_compiled(laplace_tree_gradients, len(rate), 60 * d_gain.numel(), (0,), *arrays)
-    return d_rate, d_scale

@@ -18,7 +18,9 @@ _D_TREE = "Tensor, Tensor, Tensor, Tensor"
 _POINTS = "Tensor cell, Tensor near, Tensor far, Tensor residual"
 _OWN = "Tensor weight, Tensor raw_scale, Tensor bias, Tensor prior_variance"
 _TRAINED = f"{_POINTS}, {_OWN}, {_TREE}"
-_COORDINATES = "Tensor unit, Tensor rate, Tensor cell, Tensor? nodes, int level"
+_COORDINATES = "Tensor unit, Tensor rate, Tensor? nodes, int level"
+_SHARES = "float between, float beyond"
+_RATES = "Tensor rate, Tensor scale"
 _POINT = "Tensor cell, Tensor left, Tensor right, Tensor states, Tensor covariances"
 
 
@@ -109,56 +111,48 @@ def moments_backward(d_mean: Tensor, d_variance: Tensor, *inputs: Tensor) -> tup
     return *d_points[1:], *d_own, *d_tree
 
 
-@_define(
-    "point_weights",
-    f"({_COORDINATES}, int s) -> (Tensor, Tensor, Tensor, Tensor)",
-)
+@_define("point_weights", f"({_COORDINATES}, int s, {_SHARES}) -> (Tensor, Tensor, Tensor, Tensor)")
 def point_weights(
-    unit: Tensor, rate: Tensor, cell: Tensor, nodes: Tensor | None, level: int, s: int
+    unit: Tensor, rate: Tensor, nodes: Tensor | None, level: int, s: int, *shares: float
 ) -> tuple[Tensor, ...]:
-    """Two-point weights and residuals, Laplace and Matérn kernels; compiled backend only."""
-    return backend_for(unit).point_weights(unit, rate, cell, nodes, level, s)
+    """Cells, two-point weights and residuals of Laplace and Matérn kernels; compiled backend only."""
+    return backend_for(unit).point_weights(unit, rate, nodes, level, s, shares)
 
 
 @_define(
     "point_weights_backward",
-    "(Tensor d_left, Tensor d_right, Tensor d_inside, Tensor d_outside,"
-    f" {_COORDINATES}) -> (Tensor, Tensor)",
+    "(Tensor d_near, Tensor d_far, Tensor d_residual,"
+    f" {_COORDINATES}, {_SHARES}) -> (Tensor, Tensor)",
 )
-def point_weights_backward(d_left: Tensor, *inputs: Any) -> tuple[Tensor, Tensor]:
+def point_weights_backward(d_near: Tensor, *inputs: Any) -> tuple[Tensor, Tensor]:
     """Gradients of unit coordinates and rates."""
-    return backend_for(d_left).point_weights_backward(d_left, *inputs)
+    *tensors, between, beyond = inputs
+    return backend_for(d_near).point_weights_backward(d_near, *tensors, (between, beyond))
 
 
-@_define("laplace_tree", "(Tensor rate, Tensor scale, int level) -> (Tensor, Tensor, Tensor)")
-def laplace_tree(rate: Tensor, scale: Tensor, level: int) -> tuple[Tensor, ...]:
-    """Scaled bridge tree of the Laplace kernel on a uniform grid; compiled backend only."""
-    return backend_for(rate).laplace_tree(rate, scale, level)
+@_define("bridge_tree", f"({_RATES}, Tensor? nodes, int level, int s) -> ({_D_TREE})")
+def bridge_tree(rate: Tensor, *inputs: Any) -> tuple[Tensor, ...]:
+    """Scaled bridge tree of Laplace and Matérn kernels; compiled backend only."""
+    return tuple(backend_for(rate).bridge_tree(rate, *inputs))
 
 
-@_define(
-    "laplace_tree_backward",
-    "(Tensor d_boundary, Tensor d_gain, Tensor d_factor, Tensor rate, Tensor scale)"
-    " -> (Tensor, Tensor)",
-)
-def laplace_tree_backward(
-    d_boundary: Tensor, d_gain: Tensor, d_factor: Tensor, *inputs: Tensor
-) -> tuple[Tensor, Tensor]:
+@_define("bridge_tree_backward", f"({_TREE}, {_RATES}, Tensor? nodes) -> (Tensor, Tensor)")
+def bridge_tree_backward(d_boundary: Tensor, *inputs: Any) -> tuple[Tensor, Tensor]:
     """Gradients of rates and prior deviations."""
-    backend = backend_for(d_boundary)
-    return backend.laplace_tree_backward(d_boundary, d_gain, d_factor, *inputs)
+    *d_tree, rate, scale, nodes = d_boundary, *inputs
+    return backend_for(rate).bridge_tree_backward(BridgeTree(*d_tree), rate, scale, nodes)
 
 
-@laplace_tree.register_fake
-def _(rate: Tensor, scale: Tensor, level: int) -> tuple[Tensor, ...]:
-    features = rate.shape[0]
-    gain = rate.new_empty(features, level)
-    return rate.new_empty(features, 2, 2), gain, torch.empty_like(gain)
+@bridge_tree.register_fake
+def _(rate: Tensor, scale: Tensor, nodes: Tensor | None, level: int, s: int) -> tuple[Tensor, ...]:
+    features, rows = rate.shape[0], level if nodes is None else 2**level - 1
+    bridge = (rate.new_empty(features, rows, s, s) for _ in range(3))
+    return rate.new_empty(features, 2 * s, 2 * s), *bridge
 
 
-@laplace_tree_backward.register_fake
-def _(d_boundary: Tensor, d_gain: Tensor, d_factor: Tensor, *inputs: Tensor) -> tuple[Tensor, ...]:
-    return _empty_like(*inputs)
+@bridge_tree_backward.register_fake
+def _(*inputs: Any) -> tuple[Tensor, ...]:
+    return _empty_like(*inputs[4:6])
 
 
 @node_states.register_fake
@@ -209,23 +203,15 @@ def _(d_mean: Tensor, d_variance: Tensor, cell: Tensor, *inputs: Tensor) -> tupl
 
 @point_weights.register_fake
 def _(
-    unit: Tensor, rate: Tensor, cell: Tensor, nodes: Tensor | None, level: int, s: int
+    unit: Tensor, rate: Tensor, nodes: Tensor | None, level: int, s: int, *shares: float
 ) -> tuple[Tensor, ...]:
-    left, right = unit.new_empty(*unit.shape, s), unit.new_empty(*unit.shape, s)
-    return left, right, unit.new_empty(unit.shape), unit.new_empty(unit.shape)
+    near, far = unit.new_empty(*unit.shape, s), unit.new_empty(*unit.shape, s)
+    return unit.new_empty(unit.shape, dtype=torch.long), near, far, unit.new_empty(unit.shape)
 
 
 @point_weights_backward.register_fake
-def _(
-    d_left: Tensor,
-    d_right: Tensor,
-    d_inside: Tensor,
-    d_outside: Tensor,
-    unit: Tensor,
-    rate: Tensor,
-    *place: Any,
-) -> tuple[Tensor, ...]:
-    return _empty_like(unit, rate)
+def _(*inputs: Any) -> tuple[Tensor, ...]:
+    return _empty_like(*inputs[3:5])
 
 
 def _save_all(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
@@ -259,24 +245,25 @@ moments.register_autograd(_moments_gradient, setup_context=_save_inputs)
 
 
 def _save_rates(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    ctx.save_for_backward(*inputs[:2])
+    ctx.save_for_backward(*inputs[:3])
 
 
 def _rates_gradient(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-    return *laplace_tree_backward(*gradients, *ctx.saved_tensors), None
+    return *bridge_tree_backward(*gradients, *ctx.saved_tensors), None, None, None
 
 
-laplace_tree.register_autograd(_rates_gradient, setup_context=_save_rates)
+bridge_tree.register_autograd(_rates_gradient, setup_context=_save_rates)
 
 
 def _save_coordinates(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    *tensors, ctx.level, _ = inputs
+    *tensors, ctx.level, _, between, beyond = inputs
+    ctx.shares = between, beyond
     ctx.save_for_backward(*tensors)
 
 
-def _coordinates_gradient(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-    d_unit, d_rate = point_weights_backward(*gradients, *ctx.saved_tensors, ctx.level)
-    return d_unit, d_rate, None, None, None, None
+def _coordinates_gradient(ctx: Any, _: Tensor, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+    inputs = *ctx.saved_tensors, ctx.level, *ctx.shares
+    return *point_weights_backward(*gradients, *inputs), None, None, None, None, None
 
 
 point_weights.register_autograd(_coordinates_gradient, setup_context=_save_coordinates)

@@ -4,21 +4,25 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sikagp._typing import Float, Int
+from sikagp._typing import Float
 from sikagp.ops.compilation import run_compiled
 from sikagp.ops.loops.points import points_backward, points_forward
 from sikagp.ops.loops.weights import cell_coefficients
+from sikagp.ops.parts import Points
+
+
+def node_positions(nodes: Tensor | None, level: int) -> np.ndarray:
+    """Unit coordinates of nodes, one line for all features or one each; even if none are given."""
+    if nodes is None:
+        return np.arange(2**level + 1)[None] / 2**level
+    return nodes.detach().double().contiguous().numpy()
 
 
 def cell_geometry(
     rate: Tensor, nodes: Tensor | None, level: int, s: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Node positions, and the coefficients of the two-point weights of every width of cell."""
-    cells = 2**level
-    if nodes is None:
-        positions, widths = np.arange(cells + 1)[None] / cells, 1
-    else:
-        positions, widths = nodes.detach().double().contiguous().numpy(), cells
+    positions, widths = node_positions(nodes, level), 1 if nodes is None else 2**level
     coefficients = np.empty((len(rate), widths, s * s + s))
     arrays = positions, rate.detach().contiguous().numpy(), coefficients
     run_compiled(cell_coefficients, len(rate), 200 * coefficients.size, (0,) * s, *arrays)
@@ -28,41 +32,45 @@ def cell_geometry(
 def point_weights(
     unit: Float[Tensor, "rows features"],
     rate: Float[Tensor, " features"],
-    cell: Int[Tensor, "rows features"],
     nodes: Float[Tensor, "lines nodes"] | None,
     level: int,
     s: int,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Two-point weights, (rows, features, s), and residuals of the kernel of state size s."""
-    unit, rate, cell = unit.contiguous(), rate.contiguous(), cell.contiguous()
-    left, right = unit.new_empty(*unit.shape, s), unit.new_empty(*unit.shape, s)
-    inside, outside = torch.empty_like(unit), torch.empty_like(unit)
-    positions, coefficients = cell_geometry(rate, nodes, level, s)
-    arrays = [t.detach().numpy() for t in (unit, cell, rate, left, right, inside, outside)]
-    arrays[2:2], arrays[4:4] = [positions], [coefficients]
+    shares: tuple[float, float],
+) -> Points:
+    """Cells, two-point weights and residuals of the kernel of state size s.
+
+    ``shares`` says how much of the residual to keep between nodes and beyond the grid.
+    """
+    unit, rate = unit.contiguous(), rate.contiguous()
+    near, far = unit.new_empty(*unit.shape, s), unit.new_empty(*unit.shape, s)
+    points = Points(torch.empty_like(unit, dtype=torch.long), near, far, torch.empty_like(unit))
+    arrays = *_geometry(unit, rate, nodes, level, s), shares, *(t.numpy() for t in points)
     sizes = (0,) * s, (0,) * s**2
     run_compiled(points_forward, len(unit), 30 * s * unit.numel(), *sizes, *arrays)
-    return left, right, inside, outside
+    return points
 
 
 def point_weights_backward(
-    d_left: Float[Tensor, "rows features s"],
-    d_right: Float[Tensor, "rows features s"],
-    d_inside: Float[Tensor, "rows features"],
-    d_outside: Float[Tensor, "rows features"],
+    d_near: Float[Tensor, "rows features s"],
+    d_far: Float[Tensor, "rows features s"],
+    d_residual: Float[Tensor, "rows features"],
     unit: Float[Tensor, "rows features"],
     rate: Float[Tensor, " features"],
-    cell: Int[Tensor, "rows features"],
     nodes: Float[Tensor, "lines nodes"] | None,
     level: int,
+    shares: tuple[float, float],
 ) -> tuple[Float[Tensor, "rows features"], Float[Tensor, " features"]]:
     """Gradients of unit coordinates and rates."""
-    s = d_left.shape[-1]
-    inputs = [t.contiguous() for t in (d_left, d_right, d_inside, d_outside, unit, cell, rate)]
-    d_unit, d_rate = torch.empty_like(inputs[4]), torch.empty_like(inputs[6])
-    positions, coefficients = cell_geometry(rate, nodes, level, s)
-    arrays = [t.detach().numpy() for t in (*inputs, d_unit, d_rate)]
-    arrays[6:6], arrays[8:8] = [positions], [coefficients]
-    sizes = (0,) * s, (0,) * s**2, (0,) * (s**2 + s)
-    run_compiled(points_backward, unit.shape[1], 60 * s * unit.numel(), *sizes, *arrays)
+    s, unit, rate = d_near.shape[-1], unit.contiguous(), rate.contiguous()
+    d_unit, d_rate = torch.empty_like(unit), torch.empty_like(rate)
+    gradients = (t.contiguous().numpy() for t in (d_near, d_far, d_residual))
+    arrays = *gradients, *_geometry(unit, rate, nodes, level, s), shares
+    sizes, targets = ((0,) * s, (0,) * s**2, (0,) * (s**2 + s)), (d_unit.numpy(), d_rate.numpy())
+    run_compiled(points_backward, unit.shape[1], 60 * s * unit.numel(), *sizes, *arrays, *targets)
     return d_unit, d_rate
+
+
+def _geometry(unit: Tensor, rate: Tensor, nodes: Tensor | None, level: int, s: int) -> tuple:
+    """Arrays of coordinates, node positions, rates and coefficients."""
+    positions, coefficients = cell_geometry(rate, nodes, level, s)
+    return unit.detach().numpy(), positions, rate.detach().numpy(), coefficients

@@ -12,6 +12,7 @@ nearly equal terms at small angles does no harm.
 
 import numpy as np
 
+from sikagp.ops.loops.cells import find_cell
 from sikagp.ops.loops.tools import compile_loop, load
 from sikagp.ops.loops.weights import (
     BLOCK,
@@ -36,34 +37,35 @@ from sikagp.ops.loops.weights import (
 
 
 @compile_loop
-def _place(work, own, first, end, d, x, cell, nodes, speed):
-    """Fill the distances of a block of rows to the ends of their cells; returns the largest."""
-    line, last, widest = min(d, len(nodes) - 1), nodes.shape[1] - 2, 0.0
-    for b in range(first, end):
-        n, c, unit = b - first, min(max(cell[b, d], 0), last), np.float64(x[b, d])
-        unit = 0.0 if unit < 0.0 else (1.0 if unit > 1.0 else unit)
-        # A cell that was found in lower precision may end just before the point.
-        u, v = max(unit - nodes[line, c], 0.0), max(nodes[line, c + 1] - unit, 0.0)
-        u, v = (np.nan, np.nan) if np.isnan(unit) else (speed * u, speed * v)
-        work[U * BLOCK + n], work[V * BLOCK + n], own[0, n] = u, v, c
+def _place(work, cell, first, count, d, x, nodes, speed, even):
+    """Fill cells, and the distances of a block of rows to their ends; returns the largest."""
+    line, widest = min(d, len(nodes) - 1), 0.0
+    for n in range(count):
+        unit = np.float64(x[first + n, d])
+        inner = 0.0 if unit < 0.0 else (1.0 if unit > 1.0 else unit)
+        c = find_cell(nodes, line, inner, even)
+        u, v = speed * (inner - nodes[line, c]), speed * (nodes[line, c + 1] - inner)
+        work[U * BLOCK + n], work[V * BLOCK + n], cell[0, n] = u, v, c
         widest = max(widest, u, v)
     return widest
 
 
 @compile_loop
 def points_forward(
-    start, stop, state, matrix, x, cell, nodes, rate, coefficients, left, right, inside, outside
-):
-    """Fill weights and residuals of a range of rows."""
+    start, stop, state, matrix, x, nodes, rate, coefficients, shares, cell, left, right, residual
+):  # fmt: skip
+    """Fill cells, weights and residuals of a range of rows."""
     s, work, own = len(state), np.empty(NUM_ROWS * BLOCK), np.empty((1, BLOCK), np.int64)
+    even = coefficients.shape[1] == 1
     for first in range(start, stop, BLOCK):
-        end = min(first + BLOCK, stop)
+        count = min(first + BLOCK, stop) - first
         for d in range(x.shape[1]):
             speed = scaled_rate(rate[d], state)
-            short = _place(work, own, first, end, d, x, cell, nodes, speed) <= SHORT
-            weigh_block(work, end - first, d, short, state, matrix, coefficients, own, 0)
-            for b in range(first, end):
-                n, unit = b - first, np.float64(x[b, d])
+            short = _place(work, own, first, count, d, x, nodes, speed, even) <= SHORT
+            weigh_block(work, count, d, short, state, matrix, coefficients, own, 0)
+            for n in range(count):
+                b, unit = first + n, np.float64(x[first + n, d])
+                cell[b, d] = own[0, n]
                 if unit < 0 or unit > 1:
                     t, sign = speed * (-unit if unit < 0 else unit - 1), 1.0
                     for i in range(s):
@@ -71,12 +73,12 @@ def points_forward(
                         left[b, d, i] = gain * sign if unit < 0 else 0.0
                         right[b, d, i] = gain if unit > 1 else 0.0
                         sign = -sign
-                    inside[b, d], outside[b, d] = 0.0, residual_beyond(t, s)
+                    residual[b, d] = shares[1] * residual_beyond(t, s)
                 else:
                     for i in range(s):
                         left[b, d, i] = work[(LEFT + i) * BLOCK + n]
                         right[b, d, i] = work[(RIGHT + i) * BLOCK + n]
-                    inside[b, d], outside[b, d] = work[RESIDUAL * BLOCK + n], 0.0
+                    residual[b, d] = shares[0] * work[RESIDUAL * BLOCK + n]
 
 
 @compile_loop
@@ -112,8 +114,8 @@ def _slopes(work, n, state, numbers, b, d, d_left, d_right, d_inside):
     sign = -1.0 if s == 2 else 1.0
     flow_left, row_left = _flow(work, LEFT, n, True, state, numbers, d_left, b, d)
     flow_right, row_right = _flow(work, RIGHT, n, False, state, numbers, d_right, b, d)
-    to_u = of_left * row_right - flow_left + q * of_left * of_left * d_inside[b, d]
-    to_v = sign * of_right * row_left - flow_right + q * of_right * of_right * d_inside[b, d]
+    to_u = of_left * row_right - flow_left + q * of_left * of_left * d_inside
+    to_v = sign * of_right * row_left - flow_right + q * of_right * of_right * d_inside
     return to_u, to_v
 
 
@@ -132,13 +134,13 @@ def _slope_beyond(t, state, before, b, d, d_gain, d_outside):
         total += (sign if before else 1.0) * slope * d_gain[b, d, i]
         sign = -sign
     last = gain_beyond(t, s, s - 1)
-    return total + DIFFUSION[s - 1] * last * last * d_outside[b, d]
+    return total + DIFFUSION[s - 1] * last * last * d_outside
 
 
 @compile_loop
 def points_backward(
-    start, stop, state, matrix, numbers, d_left, d_right, d_inside, d_outside,
-    x, cell, nodes, rate, coefficients, d_x, d_rate,
+    start, stop, state, matrix, numbers, d_left, d_right, d_residual,
+    x, nodes, rate, coefficients, shares, d_x, d_rate,
 ):  # fmt: skip
     """Fill the gradients of x and of the rate for a range of features."""
     work, own = np.empty(NUM_ROWS * BLOCK), np.empty((1, BLOCK), np.int64)
@@ -146,22 +148,22 @@ def points_backward(
     for d in range(start, stop):
         speed, total = scaled_rate(rate[d], state), 0.0
         for first in range(0, x.shape[0], BLOCK):
-            end = min(first + BLOCK, x.shape[0])
-            short = _place(work, own, first, end, d, x, cell, nodes, speed) <= SHORT
-            weigh_block(work, end - first, d, short, state, matrix, coefficients, own, 0)
-            for b in range(first, end):
-                n, unit = b - first, np.float64(x[b, d])
+            count = min(first + BLOCK, x.shape[0]) - first
+            short = _place(work, own, first, count, d, x, nodes, speed, cells == 1) <= SHORT
+            weigh_block(work, count, d, short, state, matrix, coefficients, own, 0)
+            for n in range(count):
+                b, unit = first + n, np.float64(x[first + n, d])
                 if unit < 0 or unit > 1:
                     t, before = speed * (-unit if unit < 0 else unit - 1), unit < 0
-                    d_gain = d_left if before else d_right
-                    slope = _slope_beyond(t, state, before, b, d, d_gain, d_outside)
+                    d_gain, d_open = d_left if before else d_right, shares[1] * d_residual[b, d]
+                    slope = _slope_beyond(t, state, before, b, d, d_gain, d_open)
                     d_x[b, d] = speed * (-slope if before else slope)
                     total += t * slope
                 else:
                     row = d * cells + (own[0, n] if cells > 1 else 0)
                     to_u, to_v = _slopes(
                         work, n, state, load(coefficients, row * size, numbers), b, d,
-                        d_left, d_right, d_inside,
+                        d_left, d_right, shares[0] * d_residual[b, d],
                     )  # fmt: skip
                     d_x[b, d] = speed * (to_u - to_v)
                     total += work[U * BLOCK + n] * to_u + work[V * BLOCK + n] * to_v

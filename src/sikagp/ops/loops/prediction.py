@@ -7,6 +7,7 @@ that has left the cache costs little more than one that fits.
 
 import numpy as np
 
+from sikagp.ops.loops.cells import find_cell
 from sikagp.ops.loops.tools import LINE, add_rows, compile_loop, load, prefetch
 from sikagp.ops.loops.weights import (
     BLOCK,
@@ -25,31 +26,17 @@ from sikagp.ops.loops.weights import (
 
 
 @compile_loop
-def _search(nodes, line, unit):
-    """Number of the cell that holds a point of [0, 1], by bisection; 0 for NaN."""
-    low, high = 0, nodes.shape[1] - 1
-    while high - low > 1:
-        middle = (low + high) // 2
-        if unit >= nodes[line, middle]:
-            low = middle
-        else:
-            high = middle
-    return low
-
-
-@compile_loop
 def _place(work, cell, t, units, x, first, count, d, low, width, nodes, speed, even):
     """Cells and distances of a block of rows; returns how many lie outside or are not finite."""
-    line, cells = min(d, len(nodes) - 1), nodes.shape[1] - 1
-    zero, one, outside, bad = x.dtype.type(0), x.dtype.type(1), 0, 0
+    line, zero, one = min(d, len(nodes) - 1), x.dtype.type(0), x.dtype.type(1)
+    outside = bad = 0
     for n in range(count):
         unit = (x[first + n, d] - low) / width
         units[n] = unit
         bad += not np.isfinite(unit)
         outside += unit < zero or unit > one
         inner = np.float64(zero if unit < zero else (one if unit > one else unit))
-        c = np.int64(inner * cells) if even else _search(nodes, line, inner)
-        c = min(max(c, 0), cells - 1)
+        c = find_cell(nodes, line, inner, even)
         work[U * BLOCK + n] = speed * (inner - nodes[line, c])
         work[V * BLOCK + n] = speed * (nodes[line, c + 1] - inner)
         cell[t, n] = c

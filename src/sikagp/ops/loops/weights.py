@@ -193,23 +193,34 @@ def cell_coefficients(start, stop, state, nodes, rate, out):
     A row holds ``W^-1`` and ``(phi^(s), .., phi^(2s-1))(w) W^-1``. Where ``out`` has one row per
     feature, all cells are as wide as the first.
     """
-    s, work, hankel = len(state), np.empty(NUM_ROWS * BLOCK), np.empty(2 * len(state))
+    s, hankel = len(state), np.empty((1, 2 * len(state)))
     for d in range(start, stop):
         line = min(d, len(nodes) - 1)
         for c in range(out.shape[1]):
             w = scaled_rate(rate[d], state) * (nodes[line, c + 1] - nodes[line, c])
-            work[U * BLOCK] = w
-            _fill_decay(work, U, 1, False, DECAY_U)
-            _fill_basis(work, U, DECAY_U, 1, False, state, AT_U)
-            for k in range(s):
-                hankel[k] = work[(AT_U + k) * BLOCK]
-                hankel[s + k] = _tail(s, k, w) * work[DECAY_U * BLOCK] ** 2
-            _invert(s, hankel, d, c, out)
+            fill_hankel(w, state, hankel, 0)
+            invert_hankel(s, hankel[0], d, c, out)
             for k in range(s):
                 total = 0.0
                 for j in range(s):
-                    total += hankel[s + j] * out[d, c, j * s + k]
+                    total += hankel[0, s + j] * out[d, c, j * s + k]
                 out[d, c, s * s + k] = total
+
+
+@compile_loop
+def fill_hankel(t, state, out, place):
+    """phi and its derivatives up to the (2 s - 1)-th: entries of W(t) and of its slope."""
+    s = len(state)
+    if s == 1:
+        out[place, 0], out[place, 1] = -0.5 * np.expm1(-2 * t), np.exp(-2 * t)
+        return
+    work = np.empty(NUM_ROWS * BLOCK)
+    work[U * BLOCK] = t
+    _fill_decay(work, U, 1, False, DECAY_U)
+    _fill_basis(work, U, DECAY_U, 1, False, state, AT_U)
+    for k in range(s):
+        out[place, k] = work[(AT_U + k) * BLOCK]
+        out[place, s + k] = _tail(s, k, t) * work[DECAY_U * BLOCK] ** 2
 
 
 @compile_loop
@@ -223,7 +234,7 @@ def _tail(s, order, w):
 
 
 @compile_loop
-def _invert(s, h, d, n, out):
+def invert_hankel(s, h, d, n, out):
     """Inverse of the Hankel matrix with entries ``h[j + k]``, by cofactors."""
     if s == 1:
         out[d, n, 0] = 1 / h[0]
