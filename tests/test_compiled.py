@@ -6,12 +6,13 @@ import pytest
 import torch
 from helpers import assert_close, random_layer
 from oracles import random_nodes
+from torch.fx.experimental.proxy_tensor import make_fx
 
-from sikagp import Laplace, Matern32, Matern52, SIKALayer
+from sikagp import Laplace, Matern32, Matern52, NodeDomain, SIKALayer
 from sikagp.grid import DyadicGrid
 from sikagp.ops import OwnParameters, Points, compiled, reference
 from sikagp.ops.backends import use_backend
-from sikagp.plans import scaled_prior
+from sikagp.plans import OPEN_SHARES, grow_prior
 from sikagp.table import two_point
 from sikagp.tree import BridgeTree, grid_prior
 
@@ -144,23 +145,25 @@ def test_prediction_without_bias():
 
 
 def point_inputs(level, even, rate, *, rows=60):
-    """Coordinates in and beyond the grid, rates of two features, cells and node positions."""
+    """Coordinates in and beyond the grid, rates of two features, node positions and the level."""
     rates = torch.tensor([rate, 2 * rate], dtype=torch.float64, requires_grad=True)
     unit = (torch.rand(rows, 2, dtype=torch.float64) * 1.4 - 0.2).requires_grad_()
-    nodes = None if even else random_nodes(level, 2)
-    cell = DyadicGrid(level, nodes).locate(unit.detach().clamp(0, 1))
-    return unit, rates, cell, nodes, level
+    return unit, rates, None if even else random_nodes(level, 2), level
 
 
 @by_kernel
 @by_spacing
 @pytest.mark.parametrize("rate", [1e-3, 0.3, 5.0, 200.0])
-def test_compiled_points_are_those_of_the_kernel(name, even, rate):
+@pytest.mark.parametrize("residual", ["full", "outside"])
+def test_compiled_points_are_those_of_the_kernel(name, even, rate, residual):
     inputs = point_inputs(4, even, rate)
-    unit, rates, _, nodes, level = inputs
+    unit, rates, nodes, level = inputs
     prior = grid_prior(KERNELS[name], DyadicGrid(level, nodes), rates)
-    weights = torch.ops.sikagp.point_weights(*inputs, KERNELS[name].state_size)
-    _, expected = two_point(unit, prior)
+    shares = OPEN_SHARES[residual]
+    cell, *weights = torch.ops.sikagp.point_weights(*inputs, KERNELS[name].state_size, *shares)
+    expected_cell, (left, right, *opened) = two_point(unit, prior)
+    assert cell.equal(expected_cell)
+    expected = left, right, shares[0] * opened[0] + shares[1] * opened[1]
     assert_all_close(weights, expected)
     pattern = [torch.randn_like(w) for w in weights]
     for parts in (weights, expected):
@@ -176,11 +179,11 @@ def test_compiled_points_are_those_of_the_kernel(name, even, rate):
 @by_spacing
 def test_opcheck_of_the_points(s, even):
     inputs = point_inputs(3, even, 1.5, rows=5)
-    torch.library.opcheck(torch.ops.sikagp.point_weights.default, (*inputs, s))
-    gradients = torch.randn(2, 5, 2, s), torch.randn(2, 5, 2)
-    gradients = [part for stack in gradients for part in stack.double().unbind()]
+    torch.library.opcheck(torch.ops.sikagp.point_weights.default, (*inputs, s, 1.0, 0.5))
+    gradients = *torch.randn(2, 5, 2, s).double().unbind(), torch.randn(5, 2).double()
     inputs = [part.detach() if isinstance(part, torch.Tensor) else part for part in inputs]
-    torch.library.opcheck(torch.ops.sikagp.point_weights_backward.default, (*gradients, *inputs))
+    inputs = *gradients, *inputs, 1.0, 0.5
+    torch.library.opcheck(torch.ops.sikagp.point_weights_backward.default, inputs)
 
 
 @pytest.mark.parametrize("kernel", ["matern32", "matern52"])
@@ -198,22 +201,76 @@ def test_numbers_that_are_not_finite_stay_in_their_rows(kernel, check_finite):
             assert layer(x).mean[3:6].isnan().all()
 
 
-@pytest.mark.parametrize("rate", [1e-3, 0.3, 5.0, 1e3])
-def test_compiled_tree_is_that_of_the_kernel(rate):
+def tree_inputs(level, even, rate):
+    """Rates and prior deviations of two features, node positions and the level."""
     rates = torch.tensor([rate, 2 * rate], dtype=torch.float64, requires_grad=True)
     scale = torch.tensor([0.7, 1.3], dtype=torch.float64, requires_grad=True)
-    kernel, grid = Laplace(), DyadicGrid(4)
+    return rates, scale, None if even else random_nodes(level, 2), level
+
+
+@by_kernel
+@by_spacing
+@pytest.mark.parametrize("rate", [1e-3, 0.3, 5.0, 1e3])
+@pytest.mark.parametrize("level", [1, 4])
+def test_compiled_tree_is_that_of_the_kernel(name, even, rate, level):
+    kernel, (rates, scale, nodes, _) = KERNELS[name], tree_inputs(level, even, rate)
+    grid = DyadicGrid(level, nodes)
     expected = grid_prior(kernel, grid, rates).tree.scaled(scale)
-    actual = scaled_prior(kernel, grid, rates, scale).tree
+    actual = grow_prior(kernel, grid, rates).tree.scaled(scale)
+    own = torch.ops.sikagp.bridge_tree(rates, scale, nodes, level, kernel.state_size)
     assert_all_close(actual, expected)
+    assert_all_close(own, expected)
     pattern = [torch.randn_like(part) for part in expected]
-    assert_all_close(
-        torch.autograd.grad(actual, (rates, scale), pattern),
-        torch.autograd.grad(expected, (rates, scale), pattern),
-    )
+    gradients = [
+        torch.autograd.grad(tree, (rates, scale), pattern) for tree in (expected, actual, own)
+    ]
+    for d_rate, d_scale in gradients[1:]:
+        # The tree knows the rate to rounding times it.
+        assert_close(d_rate * rates, gradients[0][0] * rates)
+        assert_close(d_scale, gradients[0][1])
 
 
-def test_opcheck_of_the_tree():
-    rate = torch.tensor([0.5, 3.0], dtype=torch.float64, requires_grad=True)
-    scale = torch.tensor([0.7, 1.3], dtype=torch.float64, requires_grad=True)
-    torch.library.opcheck(torch.ops.sikagp.laplace_tree.default, (rate, scale, 3))
+@by_kernel
+@by_spacing
+def test_opcheck_of_the_tree(name, even):
+    s, inputs = KERNELS[name].state_size, tree_inputs(2, even, 0.5)
+    torch.library.opcheck(torch.ops.sikagp.bridge_tree.default, (*inputs, s))
+    rates, scale, nodes, _ = inputs
+    tree = torch.ops.sikagp.bridge_tree(*inputs, s)
+    inputs = *(part.detach() for part in (*tree, rates, scale)), nodes
+    torch.library.opcheck(torch.ops.sikagp.bridge_tree_backward.default, inputs)
+
+
+@by_kernel
+@by_spacing
+@pytest.mark.parametrize("residual", ["full", "outside", "none"])
+def test_a_layer_in_one_operator_is_the_reference(name, even, residual):
+    domain = (0.0, 1.0) if even else NodeDomain(random_nodes(3, 2))
+    layer = random_layer(kernel=name, domain=domain, residual=residual, plan="table")
+    x = (torch.rand(50, 2, dtype=torch.float64) * 1.4 - 0.2).requires_grad_()
+    found = []
+    for backend in ("compiled", "reference"):
+        with use_backend(backend):
+            q = layer(x)
+        total = (q.mean.sin() + q.variance.cos()).sum()
+        found.append([q.mean, q.variance])
+        found[-1] += torch.autograd.grad(total, (x, *layer.parameters()))
+    assert_all_close(*found)
+
+
+def test_either_moment_alone_has_a_gradient():
+    layer = random_layer(plan="table")
+    x = torch.rand(5, 2, dtype=torch.float64)
+    for name in ("mean", "variance"):
+        with use_backend("reference"):
+            expected = torch.autograd.grad(getattr(layer(x), name).sum(), layer.weight_mean)
+        assert_all_close(
+            torch.autograd.grad(getattr(layer(x), name).sum(), layer.weight_mean), expected
+        )
+
+
+def test_what_records_operators_sees_registered_ones():
+    layer, x = random_layer(plan="table"), torch.rand(5, 2, dtype=torch.float64)
+    graph = make_fx(lambda x: (layer(x).mean, layer.kl_divergence()), tracing_mode="fake")(x)
+    names = {str(node.target) for node in graph.graph.nodes}
+    assert {"sikagp.moments.default", "sikagp.normal_divergence.default"} <= names

@@ -16,7 +16,7 @@ from sikagp.plans import grow_prior
 from sikagp.precision import at_least_float32
 from sikagp.tree import GridPrior
 from sikagp.validation import check_count, check_level
-from sikagp.variational import PositiveParameter, inverse_softplus, standard_normal_kl
+from sikagp.variational import PositiveParameter, inverse_softplus
 
 INITIAL_SCALE = 0.05
 
@@ -110,7 +110,8 @@ class AdditiveGP(nn.Module):
         """KL(q || prior), summed over weights and bias."""
         total = ops.divergence(*self.weight_parameters())
         if self.bias_mean is not None:
-            total = total + standard_normal_kl(at_least_float32(self.bias_mean), self.bias_scale)
+            bias = at_least_float32(self.bias_mean), at_least_float32(self.raw_bias_scale)
+            total = total + ops.divergence(*bias)
         return total
 
     def rate(self) -> Float[Tensor, " features"]:

@@ -19,7 +19,7 @@ from sikagp._typing import Float
 from sikagp.basis import SparseFeatures, active_sum, dense_features, sparse_features
 from sikagp.grid import DyadicGrid
 from sikagp.kernels import MarkovKernel, TwoPoint
-from sikagp.ops.backends import compiled_for
+from sikagp.ops.backends import compiled_for, is_traced
 from sikagp.table import two_point
 from sikagp.tree import BridgeTree, GridPrior, grid_prior
 
@@ -96,8 +96,8 @@ def locate(unit: Float[Tensor, "rows features"], prior: GridPrior, residual: str
 
 
 def is_fused(kernel: MarkovKernel, tensor: Tensor) -> bool:
-    """Whether to call compiled formulas, rather than plain operations that a compiler can fuse."""
-    return not torch.compiler.is_compiling() and has_predictor(kernel, tensor)
+    """Whether to call compiled formulas, rather than operations that can be traced and fused."""
+    return not is_traced() and has_predictor(kernel, tensor)
 
 
 def table_moments(

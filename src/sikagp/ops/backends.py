@@ -15,6 +15,7 @@ from types import ModuleType
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 from sikagp.ops import reference
 from sikagp.validation import check_choice
@@ -49,6 +50,11 @@ def compiled_for(tensor: Tensor) -> ModuleType | None:
             f"on {tensor.device}"
         )
     return _load_compiled() if fits and name != "reference" else None
+
+
+def is_traced() -> bool:
+    """Whether something records operators, which must then all be registered ones."""
+    return torch.compiler.is_compiling() or is_in_torch_dispatch_mode()
 
 
 @cache

@@ -115,7 +115,7 @@ def moments_backward(d_mean: Tensor, d_variance: Tensor, *inputs: Tensor) -> tup
 def point_weights(
     unit: Tensor, rate: Tensor, nodes: Tensor | None, level: int, s: int, *shares: float
 ) -> tuple[Tensor, ...]:
-    """Cells, two-point weights and residuals of Laplace and Matérn kernels; compiled backend only."""
+    """Cells, two-point weights and residuals, Laplace and Matérn; compiled backend only."""
     return backend_for(unit).point_weights(unit, rate, nodes, level, s, shares)
 
 

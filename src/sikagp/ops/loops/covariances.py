@@ -114,10 +114,10 @@ def _node_gradients(state, gains, places, scale, cells, table, d_table, sums, d_
             put(d_table, right + i * s + j, to_right)
     for i in range(s):
         for j in range(s):
-            e, deviation = i * s + j, get(scale, own + j)
-            to_g, to_h, to_f = get(sums, e), get(sums, size + e), get(sums, 2 * size + e)
+            e = i * s + j
+            to_g, to_h = get(sums, e), get(sums, size + e)
             for q in range(s):
-                d_m, back = get(d_table, m + q * s + i), get(d_table, m + i * s + q)
+                d_m = get(d_table, m + q * s + i)
                 d_left, d_right = get(d_table, left + q * s + i), get(d_table, right + i * s + q)
                 to_g += d_m * get(cells, first + j * s + q)
                 to_g += d_right * get(cells, parent + j * s + q)
@@ -125,16 +125,20 @@ def _node_gradients(state, gains, places, scale, cells, table, d_table, sums, d_
                 to_h += d_m * get(cells, second + q * s + j)
                 to_h += d_left * get(cells, parent + q * s + j)
                 to_h += d_right * get(table, c + j * s + q)
-                to_f += (d_m + back) * deviation * (deviation * f[q * s + j])
             put(sums, e, to_g)
             put(sums, size + e, to_h)
-            put(sums, 2 * size + e, to_f)
-    for j in range(s):
+    for j in range(s):  # the innovation, S diag(scale^2) S^T, has the symmetric part of d_m
         deviation, to_own = get(scale, own + j), zeros(scale)
+        variance = deviation * deviation
         for i in range(s):
+            flow = zeros(scale)
             for q in range(s):
-                to_own += get(d_table, m + i * s + q) * (f[i * s + j] * f[q * s + j])
-        put(d_scale, own + j, to_own * deviation * 2)
+                both = get(d_table, m + q * s + i) + get(d_table, m + i * s + q)
+                flow += both * f[q * s + j]
+            to_own += flow * f[i * s + j]
+            e = 2 * size + i * s + j
+            put(sums, e, get(sums, e) + flow * variance)
+        put(d_scale, own + j, to_own * deviation)
     for i in range(s):
         for j in range(s):
             e, to_parent = i * s + j, zeros(scale)

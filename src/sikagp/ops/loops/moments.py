@@ -17,16 +17,26 @@ from sikagp.ops.loops.covariances import build_covariances, covariance_gradients
 from sikagp.ops.loops.interpolation import add_row_gradients, add_rows, scratch_layout
 from sikagp.ops.loops.softplus import softplus
 from sikagp.ops.loops.states import build_states, get, new_rows, put, state_gradients
-from sikagp.ops.loops.tools import compile_loop
+from sikagp.ops.loops.tools import compile_loop, prefetch
 from sikagp.ops.loops.vectors import load_vector, num_lanes, store_vector
 
 
 @compile_loop
-def _read_scales(place, raw, scale, slope):
-    """Fill the softplus of the raw scales of a place and, where asked for, its derivatives."""
+def _read_scales(place, raw, scale, slope, others):
+    """Fill the softplus of the raw scales of a place and, where asked for, its derivatives.
+
+    Rows of a place lie far apart in memory, so those of the next place are requested meanwhile: its
+    raw scales, and its weights and their gradients, which are the ``others``.
+    """
     (d, v, count), outputs, num_rows = place, raw.shape[3], scale.size // num_lanes(scale)
+    lanes = num_lanes(raw)
+    ahead = lanes if v + lanes < outputs else num_rows * outputs - v
     for n in range(num_rows):
-        value = softplus(load_vector(raw, (d * num_rows + n) * outputs + v, count))
+        row = (d * num_rows + n) * outputs + v
+        prefetch(raw, row + ahead)
+        for k in range(len(others)):
+            prefetch(others[k], row + ahead)
+        value = softplus(load_vector(raw, row, count))
         put(scale, n, value[0])
         if slope is not None:
             put(slope, n, value[1])
@@ -138,7 +148,7 @@ def moments_forward(
             for v in range(len(sums[0])):
                 place = d, v * lanes, outputs - v * lanes
                 build_states(place, state, matrix, weight, tree, states)
-                _read_scales(place, raw, scale, None)
+                _read_scales(place, raw, scale, None, (weight,))
                 build_covariances(d, state, matrix, scale, tree, cells, table)
                 here, moments = (0, 0, None), (sums[0][v], sums[1][v])
                 add_rows(0, rows, row, here, layout, state, own, (states, table), moments)
@@ -214,7 +224,7 @@ def moments_backward(
         for v in range(len(d_mean)):
             place = d, v * lanes, outputs - v * lanes
             build_states(place, state, matrix, weight, tree, states)
-            _read_scales(place, raw, scale, slope)
+            _read_scales(place, raw, scale, slope, (weight, d_weight, d_raw))
             build_covariances(d, state, matrix, scale, tree, cells, table)
             d_states[:] = 0
             d_table[:] = 0

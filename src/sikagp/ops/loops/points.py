@@ -25,7 +25,6 @@ from sikagp.ops.loops.weights import (
     NUM_ROWS,
     RESIDUAL,
     RIGHT,
-    SHORT,
     SIGNED,
     U,
     V,
@@ -61,8 +60,8 @@ def points_forward(
         count = min(first + BLOCK, stop) - first
         for d in range(x.shape[1]):
             speed = scaled_rate(rate[d], state)
-            short = _place(work, own, first, count, d, x, nodes, speed, even) <= SHORT
-            weigh_block(work, count, d, short, state, matrix, coefficients, own, 0)
+            longest = _place(work, own, first, count, d, x, nodes, speed, even)
+            weigh_block(work, count, d, longest, state, matrix, coefficients, own, 0)
             for n in range(count):
                 b, unit = first + n, np.float64(x[first + n, d])
                 cell[b, d] = own[0, n]
@@ -149,8 +148,8 @@ def points_backward(
         speed, total = scaled_rate(rate[d], state), 0.0
         for first in range(0, x.shape[0], BLOCK):
             count = min(first + BLOCK, x.shape[0]) - first
-            short = _place(work, own, first, count, d, x, nodes, speed, cells == 1) <= SHORT
-            weigh_block(work, count, d, short, state, matrix, coefficients, own, 0)
+            longest = _place(work, own, first, count, d, x, nodes, speed, cells == 1)
+            weigh_block(work, count, d, longest, state, matrix, coefficients, own, 0)
             for n in range(count):
                 b, unit = first + n, np.float64(x[first + n, d])
                 if unit < 0 or unit > 1:

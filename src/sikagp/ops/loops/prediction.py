@@ -15,7 +15,6 @@ from sikagp.ops.loops.weights import (
     NUM_ROWS,
     RESIDUAL,
     RIGHT,
-    SHORT,
     U,
     V,
     gain_beyond,
@@ -153,8 +152,8 @@ def predict(
                         (1 - t) * reach * BLOCK + n, weights, 2 * n * padded, padded, totals,
                     )  # fmt: skip
             if ahead:
-                short = even and speed * nodes[0, 1] <= SHORT
-                weigh_block(work, count, d, short, state, matrix, coefficients, cell, t)
+                longest = speed * nodes[0, 1] if even else np.inf
+                weigh_block(work, count, d, longest, state, matrix, coefficients, cell, t)
                 if outside > 0:
                     _set_beyond(work, units, count, state, speed, shares[1], own, opened)
                 for n in range(count):

@@ -46,6 +46,7 @@ U, V, DECAY_U, DECAY_V, AT_U, AT_V, LEFT, RIGHT, RESIDUAL, NUM_ROWS = (
 NUM_TERMS = 10  # of the even series of R, exact to rounding up to t = 1
 NUM_DECAY = 19  # of the series of exp(-t), likewise
 SHORT = 1.0  # the largest t for which series are used
+FEW_TERMS, FEW_DECAY, TINY = 5, 11, 1 / 8  # as many do up to this t
 FAR = 1000.0  # beyond this t, exp(-t) is zero
 SIZES = 1, 2, 3
 DIFFUSION = np.array([2.0, 4.0, 16 / 3])
@@ -88,22 +89,30 @@ FADING = np.array(
 
 
 @compile_loop
-def _fill_decay(work, t, count, short, out):
+def _sum_decay(work, t, count, terms, out):
+    """exp(-t) by the first terms of its series."""
+    for n in range(count):
+        y, total = work[t * BLOCK + n], DECAY[terms - 1]
+        for k in range(terms - 2, -1, -1):
+            total = total * y + DECAY[k]
+        work[out * BLOCK + n] = total
+
+
+@compile_loop
+def _fill_decay(work, t, count, longest, out):
     """exp(-t), by its series if all t are short."""
-    if short:
-        for n in range(count):
-            y, total = work[t * BLOCK + n], DECAY[NUM_DECAY - 1]
-            for k in range(NUM_DECAY - 2, -1, -1):
-                total = total * y + DECAY[k]
-            work[out * BLOCK + n] = total
+    if longest <= TINY:
+        _sum_decay(work, t, count, FEW_DECAY, out)
+    elif longest <= SHORT:
+        _sum_decay(work, t, count, NUM_DECAY, out)
     else:
         for n in range(count):
             work[out * BLOCK + n] = np.exp(-work[t * BLOCK + n])
 
 
 @compile_loop
-def _fill_basis(work, t, decay, count, short, state, out):
-    """a_k(t) for all k < s, in rows from ``out`` on."""
+def _sum_basis(work, t, decay, count, terms, state, out):
+    """a_k(t) by the first terms of the series of R, for t of at most SHORT."""
     s = len(state)
     for n in range(count):
         y = work[t * BLOCK + n]
@@ -113,8 +122,8 @@ def _fill_basis(work, t, decay, count, short, state, out):
             power = power * y
         for i in range(s):  # from the last derivative, which starts like t^s, to R itself
             k = s - 1 - i
-            total = SERIES[s - 1, k, NUM_TERMS - 1]
-            for m in range(NUM_TERMS - 2, -1, -1):
+            total = SERIES[s - 1, k, terms - 1]
+            for m in range(terms - 2, -1, -1):
                 total = total * square + SERIES[s - 1, k, m]
             work[(out + k) * BLOCK + n] = total * power
             power = power * y
@@ -123,7 +132,17 @@ def _fill_basis(work, t, decay, count, short, state, out):
             for j in range(k + 1):
                 total += SIGNED[k, j] * work[(out + j) * BLOCK + n]
             work[(out + k) * BLOCK + n] = total * work[decay * BLOCK + n]
-    if not short:
+
+
+@compile_loop
+def _fill_basis(work, t, decay, count, longest, state, out):
+    """a_k(t) for all k < s, in rows from ``out`` on."""
+    s = len(state)
+    if longest <= TINY:
+        _sum_basis(work, t, decay, count, FEW_TERMS, state, out)
+    else:
+        _sum_basis(work, t, decay, count, NUM_TERMS, state, out)
+    if not longest <= SHORT:
         for n in range(count):
             y, fading = work[t * BLOCK + n], work[decay * BLOCK + n] ** 2
             for k in range(s):
@@ -160,17 +179,17 @@ def _combine(work, n, c, state):
 
 
 @compile_loop
-def weigh_block(work, count, d, short, state, matrix, coefficients, cell, t):
+def weigh_block(work, count, d, longest, state, matrix, coefficients, cell, t):
     """Fill left, right and residual of a block of points of feature d, whose u and v are there.
 
-    ``short`` says that no distance exceeds SHORT; ``cell[t]`` tells each point's row of
-    coefficients where cells have their own.
+    No distance exceeds ``longest``; ``cell[t]`` tells each point's row of coefficients where cells
+    have their own.
     """
     cells, size = coefficients.shape[1], coefficients.shape[2]
-    _fill_decay(work, U, count, short, DECAY_U)
-    _fill_decay(work, V, count, short, DECAY_V)
-    _fill_basis(work, U, DECAY_U, count, short, state, AT_U)
-    _fill_basis(work, V, DECAY_V, count, short, state, AT_V)
+    _fill_decay(work, U, count, longest, DECAY_U)
+    _fill_decay(work, V, count, longest, DECAY_V)
+    _fill_basis(work, U, DECAY_U, count, longest, state, AT_U)
+    _fill_basis(work, V, DECAY_V, count, longest, state, AT_V)
     if cells == 1:
         shared = load(coefficients, d * size, matrix)
         for n in range(count):
@@ -216,8 +235,8 @@ def fill_hankel(t, state, out, place):
         return
     work = np.empty(NUM_ROWS * BLOCK)
     work[U * BLOCK] = t
-    _fill_decay(work, U, 1, False, DECAY_U)
-    _fill_basis(work, U, DECAY_U, 1, False, state, AT_U)
+    _fill_decay(work, U, 1, t, DECAY_U)
+    _fill_basis(work, U, DECAY_U, 1, t, state, AT_U)
     for k in range(s):
         out[place, k] = work[(AT_U + k) * BLOCK]
         out[place, s + k] = _tail(s, k, t) * work[DECAY_U * BLOCK] ** 2
