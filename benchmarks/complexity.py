@@ -21,8 +21,9 @@ from benchmarks.tables import Table, format_seconds
 from sikagp.experiments.methods.gpytorch_models import SVGP, AdditiveKISSGP
 
 KISS_GP = "KISS-GP"
-# GPyTorch's additive KISS-GP fills the memory at sizes where the others hardly start to work: it
-# was seen to take 136 bytes per row, inducing point and feature cubed. So it has sizes of its own.
+# GPyTorch's additive KISS-GP fills the memory at sizes where the others hardly start to work: a
+# training step was seen to take 200 bytes per row, inducing point and feature. So it has sizes of
+# its own.
 BASES = {"all but KISS-GP": {"N": 1024, "D": 32, "M": 257}, KISS_GP: {"N": 32, "D": 4, "M": 65}}
 RANGES = {
     "all but KISS-GP": {"M": (65, 257, 1025), "N": (256, 1024, 4096), "D": (8, 32, 128)},

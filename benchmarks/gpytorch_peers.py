@@ -76,7 +76,7 @@ def training_step(name: str, model: nn.Module, case: Case, x: Tensor) -> Callabl
 
     def step() -> object:
         with gpytorch.settings.num_likelihood_samples(SAMPLES):
-            loss = elbo(model(x), y).sum()  # additive KISS-GP keeps its KL per feature
+            loss = elbo(model(x), y)
         return torch.autograd.grad(loss, inputs, allow_unused=True)
 
     return step

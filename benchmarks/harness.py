@@ -46,12 +46,12 @@ class Settings:
 
     def min_rounds(self, seconds: float) -> int:
         """Rounds that an alternative gets even if it takes more than its share of the time."""
-        return 3 if self.quick or seconds > 0.5 else 7
+        return 3 if self.quick or seconds > 0.1 else 7
 
     @property
     def slowest(self) -> float:
         """Seconds per call beyond which an alternative is left out."""
-        return 1.0 if self.quick else 4.0
+        return 1.0 if self.quick else 2.0
 
     @property
     def max_bytes(self) -> int:
@@ -147,11 +147,16 @@ class Comparison:
 
 
 def compare(
-    alternatives: Mapping[str, Alternative | Call], settings: Settings, *, limited: bool = True
+    alternatives: Mapping[str, Alternative | Call],
+    settings: Settings,
+    *,
+    limited: bool = True,
+    seconds: float | None = None,
 ) -> Comparison:
     """Time alternatives in turn until each has had its share of the time.
 
-    Those that are too slow or too large are left out, unless ``limited`` is False.
+    Those that are too slow or too large are left out, unless ``limited`` is False. ``seconds`` is
+    the time to spend on all of them, if not that of the settings.
     """
     comparison = Comparison({}, {})
     ready: dict[str, _Contestant] = {}
@@ -162,20 +167,19 @@ def compare(
                 comparison.skipped[name] = option.excess(settings)
                 continue
             try:
-                seconds = _warm_up(option.run, settings)
+                each = _warm_up(option.run, settings)
             except RuntimeError as error:
                 if not limited or "memory" not in str(error):
                     raise
                 comparison.skipped[name] = "runs out of memory"
                 continue
-            if limited and seconds > settings.slowest:
-                comparison.skipped[name] = f"one call takes {seconds:.1f} s"
+            if limited and each > settings.slowest:
+                comparison.skipped[name] = f"one call takes {each:.1f} s"
                 continue
-            rounds = settings.min_rounds(seconds)
-            ready[name] = _Contestant(option.run, rounds, seconds < LONG_CALL)
+            ready[name] = _Contestant(option.run, settings.min_rounds(each), each < LONG_CALL)
             comparison.samples[name] = []
-            comparison.calls[name] = calls_per_sample(seconds)
-        _take_turns(ready, comparison, settings)
+            comparison.calls[name] = calls_per_sample(each)
+        _take_turns(ready, comparison, settings, seconds or settings.seconds)
     return comparison
 
 
@@ -190,9 +194,11 @@ def calls_per_sample(seconds: float) -> int:
     return max(1, min(MAX_CALLS, math.ceil(SAMPLE_SECONDS / max(seconds, 1e-9))))
 
 
-def _take_turns(ready: dict[str, _Contestant], comparison: Comparison, settings: Settings) -> None:
+def _take_turns(
+    ready: dict[str, _Contestant], comparison: Comparison, settings: Settings, seconds: float
+) -> None:
     spent = dict.fromkeys(ready, 0.0)
-    share = settings.seconds / max(1, len(ready))
+    share = seconds / max(1, len(ready))
     names = list(ready)
     for number in range(MAX_ROUNDS):
         active = {name for name in names if spent[name] < share or number < ready[name].min_rounds}
@@ -200,14 +206,14 @@ def _take_turns(ready: dict[str, _Contestant], comparison: Comparison, settings:
             return
         first = number % len(names)
         for name in names[first:] + names[:first]:
-            seconds = math.nan
+            sample = math.nan
             if name in active:
                 run, calls = ready[name].run, comparison.calls[name]
                 if ready[name].leads_in:
                     run()
-                seconds = timed(run, settings, calls)
-                spent[name] += seconds * calls
-            comparison.samples[name].append(seconds)
+                sample = timed(run, settings, calls)
+                spent[name] += sample * calls
+            comparison.samples[name].append(sample)
 
 
 def timed(run: Call, settings: Settings, calls: int = 1) -> float:

@@ -90,7 +90,8 @@ def locate(unit: Float[Tensor, "rows features"], prior: GridPrior, residual: str
     kernel, grid, rate, _ = prior
     if is_fused(kernel, unit):
         shape, shares = (grid.nodes, grid.level, kernel.state_size), OPEN_SHARES[residual]
-        return ops.Points(*ops.operators.point_weights(unit, rate, *shape, *shares))
+        *weights, cell = ops.operators.point_weights(unit, rate, *shape, *shares)
+        return ops.Points(cell, *weights)
     cell, weights = two_point(unit, prior)
     return ops.Points(cell, weights.left, weights.right, open_residual(weights, residual))
 

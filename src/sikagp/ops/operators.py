@@ -115,8 +115,9 @@ def moments_backward(d_mean: Tensor, d_variance: Tensor, *inputs: Tensor) -> tup
 def point_weights(
     unit: Tensor, rate: Tensor, nodes: Tensor | None, level: int, s: int, *shares: float
 ) -> tuple[Tensor, ...]:
-    """Cells, two-point weights and residuals, Laplace and Matérn; compiled backend only."""
-    return backend_for(unit).point_weights(unit, rate, nodes, level, s, shares)
+    """Two-point weights, residuals and cells, Laplace and Matérn; compiled backend only."""
+    cell, *points = backend_for(unit).point_weights(unit, rate, nodes, level, s, shares)
+    return *points, cell
 
 
 @_define(
@@ -206,7 +207,7 @@ def _(
     unit: Tensor, rate: Tensor, nodes: Tensor | None, level: int, s: int, *shares: float
 ) -> tuple[Tensor, ...]:
     near, far = unit.new_empty(*unit.shape, s), unit.new_empty(*unit.shape, s)
-    return unit.new_empty(unit.shape, dtype=torch.long), near, far, unit.new_empty(unit.shape)
+    return near, far, unit.new_empty(unit.shape), unit.new_empty(unit.shape, dtype=torch.long)
 
 
 @point_weights_backward.register_fake
@@ -261,9 +262,9 @@ def _save_coordinates(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, .
     ctx.save_for_backward(*tensors)
 
 
-def _coordinates_gradient(ctx: Any, _: Tensor, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-    inputs = *ctx.saved_tensors, ctx.level, *ctx.shares
-    return *point_weights_backward(*gradients, *inputs), None, None, None, None, None
+def _coordinates_gradient(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+    inputs = *gradients[:3], *ctx.saved_tensors, ctx.level, *ctx.shares
+    return *point_weights_backward(*inputs), None, None, None, None, None
 
 
 point_weights.register_autograd(_coordinates_gradient, setup_context=_save_coordinates)
