@@ -205,18 +205,20 @@ class RunningDomain(Domain):
         rows = x.detach().reshape(-1, x.shape[-1]).to(self.running_mean.dtype)
         finite = rows.isfinite().all(-1, keepdim=True)
         count = finite.sum()
-        mean = torch.where(finite, rows, 0.0).sum(0) / count.clamp_min(1)
-        variance = torch.where(finite, (rows - mean).square(), 0.0).sum(0) / count.clamp_min(1)
-        keep = torch.where(self.num_batches == 0, 0.0, 1 - self.momentum)
-        keep = torch.where(count == 0, 1.0, keep)
-        self.running_mean.mul_(keep).add_((1 - keep) * mean)
-        self.running_variance.mul_(keep).add_((1 - keep) * variance)
+        share = finite.to(rows.dtype) / count.clamp_min(1)
+        rows = torch.where(finite, rows, 0.0)
+        mean = (share * rows).sum(0)
+        variance = (share * (rows - mean).square()).sum(0)
+        pace = torch.where(self.num_batches == 0, 1.0, self.momentum) * (count > 0)
+        pace = pace.to(mean.dtype)
+        self.running_mean.lerp_(mean, pace)
+        self.running_variance.lerp_(variance, pace)
         self.num_batches.add_(count > 0)
         # A feature that never varies still needs an interval.
         stddev = self.running_variance.sqrt()
         spread = torch.where(stddev > 0, stddev, 1.0) * self.reach
-        self.low.copy_(self.running_mean - spread)
-        self.high.copy_(self.running_mean + spread)
+        torch.sub(self.running_mean, spread, out=self.low)
+        torch.add(self.running_mean, spread, out=self.high)
 
     def forward(self, x: Float[Tensor, "*batch features"]) -> Float[Tensor, "*batch features"]:
         """Map to unit coordinates, after updating the interval if in training mode."""

@@ -19,7 +19,7 @@ def _value(mean: Tensor, raw_scale: Tensor) -> Tensor:
 
     sums = mean.new_empty(-(-mean.numel() // CHUNK))
     arrays = _flat_arrays(mean, raw_scale, sums)
-    run_compiled(divergence_forward, len(sums), 40 * mean.numel(), (0,), *arrays)
+    run_compiled(divergence_forward, len(sums), 15 * mean.numel(), (0,), *arrays)
     return sums.sum()
 
 
@@ -36,7 +36,7 @@ def _gradients(gradient: Tensor, mean: Tensor, raw_scale: Tensor) -> tuple[Tenso
         _flat_arrays(gradient, mean, raw_scale, d_mean, d_raw),
         -(-mean.numel() // CHUNK),
     )
-    run_compiled(divergence_backward, chunks, 40 * mean.numel(), (0,), *arrays)
+    run_compiled(divergence_backward, chunks, 15 * mean.numel(), (0,), *arrays)
     return d_mean, d_raw
 
 

@@ -46,7 +46,7 @@ def point_weights(
     points = Points(torch.empty_like(unit, dtype=torch.long), near, far, torch.empty_like(unit))
     arrays = *_geometry(unit, rate, nodes, level, s), shares, *(t.numpy() for t in points)
     sizes = (0,) * s, (0,) * s**2
-    run_compiled(points_forward, len(unit), 30 * s * unit.numel(), *sizes, *arrays)
+    run_compiled(points_forward, len(unit), 180 * s * unit.numel(), *sizes, *arrays)
     return points
 
 
@@ -66,7 +66,7 @@ def point_weights_backward(
     gradients = (t.contiguous().numpy() for t in (d_near, d_far, d_residual))
     arrays = *gradients, *_geometry(unit, rate, nodes, level, s), shares
     sizes, targets = ((0,) * s, (0,) * s**2, (0,) * (s**2 + s)), (d_unit.numpy(), d_rate.numpy())
-    run_compiled(points_backward, unit.shape[1], 60 * s * unit.numel(), *sizes, *arrays, *targets)
+    run_compiled(points_backward, unit.shape[1], 250 * s * unit.numel(), *sizes, *arrays, *targets)
     return d_unit, d_rate
 
 

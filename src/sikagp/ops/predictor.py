@@ -50,7 +50,8 @@ class Predictor:
         """Return mean and variance, shape (rows, outputs), and whether all entries are finite."""
         x, bad = rows.detach().contiguous().numpy(), np.zeros(1, np.int64)
         mean, variance = np.empty((2, len(x), self._outputs), x.dtype)
-        operations = 4 * x.size * self._outputs * len(self._sizes[-1])
+        reads = 4 * self._outputs * len(self._sizes[-1])
+        operations = x.size * (250 * len(self._sizes[0]) + reads)
         arrays = x, *self._arrays, bad, mean, variance
         run_compiled(predict, len(x), operations, *self._sizes, *arrays)
         return torch.from_numpy(mean), torch.from_numpy(variance), not bad[0]

@@ -9,7 +9,7 @@ from sikagp.ops.loops.trees import tree_backward, tree_forward
 from sikagp.ops.points import node_positions
 from sikagp.tree import BridgeTree
 
-_OPERATIONS = 800  # of one bridge, times the state size
+_OPERATIONS = 2000  # of one bridge, times the state size
 
 
 def bridge_tree(

@@ -20,7 +20,10 @@ def _search(nodes, line, inner):
 
 @compile_loop
 def find_cell(nodes, line, inner, even):
-    """Number of the cell that holds a point of [0, 1]; ``even`` says that all are as wide."""
+    """Number and ends of the cell that holds a point of [0, 1]; ``even`` cells are equally wide."""
     cells = nodes.shape[1] - 1
-    c = np.int64(inner * cells) if even else _search(nodes, line, inner)
-    return min(max(c, 0), cells - 1)
+    if even:  # powers of two: the ends are exact, and nothing is looked up
+        c = min(max(np.int64(inner * cells), 0), cells - 1)
+        return c, c / cells, (c + 1) / cells
+    c = _search(nodes, line, inner)
+    return c, nodes[line, c], nodes[line, c + 1]

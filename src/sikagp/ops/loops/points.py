@@ -42,8 +42,8 @@ def _place(work, cell, first, count, d, x, nodes, speed, even):
     for n in range(count):
         unit = np.float64(x[first + n, d])
         inner = 0.0 if unit < 0.0 else (1.0 if unit > 1.0 else unit)
-        c = find_cell(nodes, line, inner, even)
-        u, v = speed * (inner - nodes[line, c]), speed * (nodes[line, c + 1] - inner)
+        c, start, end = find_cell(nodes, line, inner, even)
+        u, v = speed * (inner - start), speed * (end - inner)
         work[U * BLOCK + n], work[V * BLOCK + n], cell[0, n] = u, v, c
         widest = max(widest, u, v)
     return widest

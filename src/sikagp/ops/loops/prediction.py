@@ -35,10 +35,9 @@ def _place(work, cell, t, units, x, first, count, d, low, width, nodes, speed, e
         bad += not np.isfinite(unit)
         outside += unit < zero or unit > one
         inner = np.float64(zero if unit < zero else (one if unit > one else unit))
-        c = find_cell(nodes, line, inner, even)
-        work[U * BLOCK + n] = speed * (inner - nodes[line, c])
-        work[V * BLOCK + n] = speed * (nodes[line, c + 1] - inner)
-        cell[t, n] = c
+        cell[t, n], start, end = find_cell(nodes, line, inner, even)
+        work[U * BLOCK + n] = speed * (inner - start)
+        work[V * BLOCK + n] = speed * (end - inner)
     return outside, bad
 
 
