@@ -39,12 +39,12 @@ class Matern(MarkovKernel):
         s = self.state_size
         matrix = torch.tensor(self.nilpotent, dtype=torch.float64)
         powers = [torch.linalg.matrix_power(matrix, k) / math.factorial(k) for k in range(s)]
-        self.powers = torch.stack(powers)
-        column = self.powers[:, :, -1]  # coefficients of p_i(r), by power of r
-        self.products = torch.zeros(2 * s - 1, s, s, dtype=torch.float64)
+        self._powers = torch.stack(powers)
+        column = self._powers[:, :, -1]  # coefficients of p_i(r), by power of r
+        self._products = torch.zeros(2 * s - 1, s, s, dtype=torch.float64)
         for k in range(s):
             for m in range(s):
-                self.products[k + m] += self.diffusion * torch.outer(column[k], column[m])
+                self._products[k + m] += self.diffusion * torch.outer(column[k], column[m])
 
     def covariance(self, x: Tensor, y: Tensor, rate: Tensor) -> Tensor:
         """Return k(x, y), the first entry of A(t) P."""
@@ -127,7 +127,7 @@ class Matern(MarkovKernel):
     def _transition(self, t: Tensor) -> Float[Tensor, "*shape s s"]:
         power = torch.arange(self.state_size, dtype=t.dtype, device=t.device)
         terms = torch.exp(-t).unsqueeze(-1) * t.unsqueeze(-1) ** power
-        return torch.tensordot(terms, self.powers.to(t.device), dims=1)
+        return torch.tensordot(terms, self._powers.to(t.device), dims=1)
 
     def _noise(self, t: Tensor) -> Float[Tensor, "*shape s s"]:
         """Q(t), by the integrals of r^k exp(-2 r) from 0 to t."""
@@ -135,7 +135,7 @@ class Matern(MarkovKernel):
         for k in range(1, 2 * self.state_size - 1):
             share = torch.special.gammainc(torch.full_like(t, k + 1.0), 2 * t)
             integrals.append(math.factorial(k) / 2 ** (k + 1) * share)
-        return torch.tensordot(torch.stack(integrals, dim=-1), self.products.to(t.device), dims=1)
+        return torch.tensordot(torch.stack(integrals, dim=-1), self._products.to(t.device), dims=1)
 
     def _inverse_noise(self, t: Tensor) -> Float[Tensor, "*shape s s"]:
         outer = _outer(self._scale(t))

@@ -13,9 +13,10 @@ factors are those of ``sikagp.kernels``, with :math:`dA/dt = (N - 1) A` and
 :math:`dQ/dt = q e^{-2t} p p^T`. All is float64.
 """
 
+from math import comb, factorial
+
 import numpy as np
 
-from sikagp.kernels import Matern32, Matern52
 from sikagp.ops.loops.tools import compile_loop
 from sikagp.ops.loops.weights import (
     CHOOSE,
@@ -28,11 +29,22 @@ from sikagp.ops.loops.weights import (
     scaled_rate,
 )
 
-# By s - 1 and the power of t: the polynomials of A(t), and those under the integral of Q(t).
-POWERS, PRODUCTS = np.zeros((3, 3, 3, 3)), np.zeros((3, 5, 3, 3))
-for _s, _kernel in ((2, Matern32()), (3, Matern52())):
-    POWERS[_s - 1, :_s, :_s, :_s] = _kernel.powers.numpy()
-    PRODUCTS[_s - 1, : 2 * _s - 1, :_s, :_s] = _kernel.products.numpy()
+
+def _polynomials(s):
+    """Coefficients by power of t: of A(t) exp(t), and of what the integral of Q(t) runs over."""
+    nilpotent = np.eye(s) + np.eye(s, k=1)
+    nilpotent[-1] -= [comb(s, j) for j in range(s)]
+    powers = [np.linalg.matrix_power(nilpotent, k) / factorial(k) for k in range(s)]
+    products = np.zeros((2 * s - 1, s, s))
+    for k in range(s):
+        for m in range(s):
+            products[k + m] += DIFFUSION[s - 1] * np.outer(powers[k][:, -1], powers[m][:, -1])
+    return powers, products
+
+
+POWERS, PRODUCTS = np.zeros((3, 3, 3, 3)), np.zeros((3, 5, 3, 3))  # by s - 1 and the power of t
+for _s in (2, 3):
+    POWERS[_s - 1, :_s, :_s, :_s], PRODUCTS[_s - 1, : 2 * _s - 1, :_s, :_s] = _polynomials(_s)
 
 
 @compile_loop
