@@ -12,6 +12,7 @@ from sikagp._typing import Float
 from sikagp.domains import Bound, Domain, NodeDomain, as_domain
 from sikagp.grid import DyadicGrid
 from sikagp.kernels import MarkovKernel, get_kernel
+from sikagp.plans import scaled_prior
 from sikagp.precision import at_least_float32
 from sikagp.tree import GridPrior, grid_prior
 from sikagp.validation import check_count, check_level
@@ -122,6 +123,10 @@ class AdditiveGP(nn.Module):
     def prior(self) -> GridPrior:
         """Kernel, grid and bridge tree at the current lengthscale and domain."""
         return grid_prior(self.kernel, self.grid, self.rate())
+
+    def scaled_prior(self) -> GridPrior:
+        """The prior with the features' variances in its tree."""
+        return scaled_prior(self.kernel, self.grid, self.rate(), self.variance.sqrt())
 
     @torch.no_grad()
     def refine(self, level: int) -> None:

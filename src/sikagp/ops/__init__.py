@@ -1,7 +1,8 @@
 """Differentiable operators of the table plan.
 
 ``node_states`` and ``cell_covariances`` turn weights into tables, ``interpolate`` evaluates them;
-``moments`` does both at once without keeping the tables, for training.
+``moments`` does both at once without keeping the tables, for training, and ``values`` evaluates
+drawn functions.
 ``torch.export`` sees the plain torch operations of the reference backend; everywhere else the
 registered operators run on the backend chosen for the device.
 """
@@ -13,6 +14,7 @@ from sikagp._typing import Float, Int
 from sikagp.ops import operators, reference
 from sikagp.ops.divergence import divergence
 from sikagp.ops.parts import OwnParameters, Points
+from sikagp.ops.values import values
 from sikagp.tree import BridgeTree
 
 __all__ = [
@@ -23,6 +25,7 @@ __all__ = [
     "interpolate",
     "moments",
     "node_states",
+    "values",
 ]
 
 
