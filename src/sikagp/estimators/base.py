@@ -41,6 +41,7 @@ class SIKAEstimator(BaseEstimator):
         hidden: Any = "auto",
         level: Any = "auto",
         kernel: Any = "laplace",
+        domain: Any = "range",
         likelihood: Any = "auto",
         n_estimators: Any = 1,
         max_epochs: Any = "auto",
@@ -57,6 +58,7 @@ class SIKAEstimator(BaseEstimator):
         self.hidden = hidden
         self.level = level
         self.kernel = kernel
+        self.domain = domain
         self.likelihood = likelihood
         self.n_estimators = n_estimators
         self.max_epochs = max_epochs
@@ -174,6 +176,7 @@ class SIKAEstimator(BaseEstimator):
                     num_outputs(name, targets),
                     level=level,
                     kernel=self.kernel,
+                    domain=self.domain,
                     num_samples=recipes.whole("num_samples", self.num_samples),
                     classification=is_classifier(self),
                 )

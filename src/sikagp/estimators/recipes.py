@@ -13,11 +13,12 @@ from sikagp.domains import Domain
 from sikagp.kernels import MarkovKernel, get_kernel
 from sikagp.models import DeepGP
 from sikagp.training import TrainingConfig
-from sikagp.validation import check_count
+from sikagp.validation import check_choice, check_count
 
 # Numbers of rows from which models become wider and deeper.
 SMALL, LARGE = 500, 5_000
 MANY = (64, 64)
+DOMAINS = ("range", "quantiles")
 # Lightning's work per epoch costs as much as several steps, so an epoch should have this many.
 STEPS_PER_EPOCH = 25
 EVALUATION_SAMPLES = 20
@@ -93,14 +94,19 @@ def build_model(
     *,
     level: int,
     kernel: str | MarkovKernel,
+    domain: str,
     num_samples: int,
     classification: bool,
 ) -> DeepGP:
     """Make a model whose first grid covers the rows x of shape (rows, features).
 
+    Its nodes are spread evenly over the range of the rows, or follow their quantiles.
+
     A regressor's hidden units, if as many as features, are those features plus a Gaussian process.
     Otherwise a learned linear mean starts with the features, and random directions for the rest.
+    Classifiers add a linear trend, so that rows far from all others are not called undecided.
     """
+    even = check_choice("domain", domain, DOMAINS) == "range"
     options: dict[str, Any] = {}
     if not hidden and get_kernel(kernel).stationary:
         options["lengthscale"] = SMOOTH
@@ -109,8 +115,9 @@ def build_model(
         (x.shape[1], *hidden, out_features),
         level=level,
         kernel=kernel,
-        domain=Domain.fit(x),
+        domain=Domain.fit(x) if even else Domain.quantiles(x, level=level),
         mean_function="fixed" if as_many else "learned",
+        trend=classification,
         num_samples=(num_samples, EVALUATION_SAMPLES),
         **options,
     )

@@ -34,6 +34,8 @@ class SIKARegressor(RegressorMixin, SavedEstimator):
         level: dyadic level of the grids, ``2**level + 1`` nodes each; ``"auto"`` is 4, or 3 for
             classifiers and many rows.
         kernel: kernel of all layers.
+        domain: where the nodes of the first grid lie: spread over the ``"range"`` of each feature,
+            or at its ``"quantiles"``, which suits features with long tails.
         likelihood: ``"gaussian"`` (the meaning of ``"auto"``), ``"heteroscedastic"`` noise that
             depends on the input, or ``"student_t"`` for outliers.
         n_estimators: models to train from different starts; predictions are their mixture.
