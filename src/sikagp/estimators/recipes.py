@@ -23,7 +23,7 @@ DOMAINS = ("range", "quantiles")
 STEPS_PER_EPOCH = 25
 EVALUATION_SAMPLES = 20
 CLASSIFICATION_KL_WEIGHT = 0.3
-# Initial lengthscale of an additive model, in deviations of a feature: effects start smooth.
+# Initial lengthscale where rows are not many, in deviations of a feature: effects start smooth.
 SMOOTH = 10.0
 
 
@@ -62,14 +62,16 @@ def grid_level(level: Any, rows: int, *, classification: bool) -> int:
     return whole("level", level)
 
 
-def plan_schedule(rows: int, max_epochs: Any, batch_size: Any, learning_rate: Any) -> Schedule:
+def plan_schedule(
+    rows: int, max_epochs: Any, batch_size: Any, learning_rate: Any, *, classification: bool
+) -> Schedule:
     """Resolve ``"auto"``: a number of steps rather than of passes, unless rows are many."""
     if batch_size == "auto":
         batch_size = 256 if rows < LARGE else 512
     size = min(whole("batch_size", batch_size), rows)
     steps_per_pass = -(-rows // size)
     if max_epochs == "auto":
-        steps = 300 if rows < SMALL else 600
+        steps = 300 if rows < SMALL else 600 if classification else 1200
         max_epochs = max(30, steps // steps_per_pass)
     total = whole("max_epochs", max_epochs)
     passes = min(total, -(-STEPS_PER_EPOCH // steps_per_pass))
@@ -108,7 +110,8 @@ def build_model(
     """
     even = check_choice("domain", domain, DOMAINS) == "range"
     options: dict[str, Any] = {}
-    if not hidden and get_kernel(kernel).stationary:
+    smooth = not hidden or (len(x) < LARGE and not classification)
+    if smooth and get_kernel(kernel).stationary:
         options["lengthscale"] = SMOOTH
     as_many = not classification and set(hidden) == {x.shape[1]}
     model = DeepGP(
