@@ -15,7 +15,7 @@ from hypothesis import settings
 def load_loops() -> None:
     """Load the compiled loops past the hook: Numba takes plain functions only."""
     folder = Path(find_spec("sikagp").origin).parent / "ops" / "loops"
-    names = "tools cells vectors softplus states interpolation covariances moments"
+    names = "tools cells vectors softplus states interpolation values covariances moments"
     for name in f"{names} divergence weights prediction points trees".split():
         spec = spec_from_file_location(f"sikagp.ops.loops.{name}", folder / f"{name}.py")
         sys.modules[spec.name] = module_from_spec(spec)

@@ -2,10 +2,13 @@
 
 import copy
 
+import numpy as np
 import pytest
 import torch
 
+from sikagp.estimators import SIKARegressor
 from sikagp.estimators.calibration import MAX_ROWS, refit_noise
+from sikagp.estimators.preparation import Rows, hold_out
 from sikagp.likelihoods import build_likelihood
 from sikagp.models import DeepGP
 from sikagp.models.predictor import Predictor
@@ -74,3 +77,42 @@ def test_other_likelihoods_are_left_alone(name):
     before = {key: value.clone() for key, value in member.state_dict().items()}
     refit_noise(member, *rows())
     assert all(torch.equal(value, before[key]) for key, value in member.state_dict().items())
+
+
+def test_held_out_rows_and_the_others_are_all_rows():
+    weight = np.arange(20.0) + 1
+    whole = Rows(np.arange(40.0).reshape(20, 2), np.arange(20.0)[:, None], weight)
+    learned, held_out = hold_out(whole, 6)
+    assert [len(part.x) for part in (learned, held_out)] == [14, 6]
+    for values, parts in zip(whole, zip(learned, held_out, strict=True), strict=True):
+        assert np.array_equal(np.sort(np.concatenate(parts), axis=0), values)
+    assert np.array_equal(learned.x[:, 0] / 2, learned.y[:, 0])  # rows stay together
+
+
+@pytest.mark.parametrize(
+    ("count", "options", "held_out"),
+    [
+        (600, {"hidden": (2,)}, 60),
+        (600, {"hidden": ()}, 0),
+        (100, {"hidden": (2,)}, 0),
+        (600, {"hidden": (2,), "likelihood": "student_t"}, 0),
+    ],
+)
+def test_noise_is_set_by_rows_that_were_not_learned_from(monkeypatch, count, options, held_out):
+    seen = {}
+    train, calibrate = SIKARegressor._train, SIKARegressor._calibrate
+
+    def spy_train(self, rows, *arguments, **keywords):
+        seen["learned"] = rows.x
+        return train(self, rows, *arguments, **keywords)
+
+    def spy_calibrate(self, rows):
+        seen["calibrated"] = rows.x
+        calibrate(self, rows)
+
+    monkeypatch.setattr(SIKARegressor, "_train", spy_train)
+    monkeypatch.setattr(SIKARegressor, "_calibrate", spy_calibrate)
+    X = np.random.RandomState(0).rand(count, 1)
+    SIKARegressor(level=2, max_epochs=1, **options).fit(X, X[:, 0])
+    assert len(seen["learned"]) == count - held_out
+    assert len(np.intersect1d(seen["learned"], seen["calibrated"])) == (0 if held_out else count)

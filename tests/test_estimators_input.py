@@ -74,6 +74,7 @@ def test_one_class_is_refused():
         ({"hidden": (0,)}, "hidden must be at least 1"),
         ({"level": 0}, "level must be at least 1"),
         ({"kernel": "cubic"}, "kernel must be one of"),
+        ({"domain": "log"}, "domain must be one of"),
         ({"likelihood": "poisson"}, "likelihood must be one of"),
         ({"n_estimators": 0}, "n_estimators must be at least 1"),
         ({"max_epochs": 0}, "max_epochs must be at least 1"),

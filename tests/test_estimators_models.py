@@ -149,6 +149,21 @@ def test_save_and_load(model, tmp_path):
     assert not list(tmp_path.rglob("*.pkl"))
 
 
+@pytest.mark.parametrize("hidden", [(), (3,)])
+def test_nodes_follow_the_quantiles_of_features_with_long_tails(hidden, tmp_path):
+    X, y = additive(60)
+    X[:, 0] = np.exp(3 * X[:, 0])
+    model = SIKARegressor(
+        hidden=hidden, domain="quantiles", level=3, max_epochs=3, random_state=0
+    ).fit(X, y)
+    positions = model._members[0].model.layers[0].domain.positions[0].numpy()
+    inner = positions[1:-1] * model._input.scale[0] + model._input.mean[0]
+    share = (X[:, 0, None] < inner).mean(0)
+    assert np.abs(share - np.arange(1, 8) / 8).max() < 0.25  # evenly spread nodes: 0.7
+    again = SIKARegressor.load(model.save(tmp_path / "model"))
+    assert np.array_equal(again.predict(X), model.predict(X))
+
+
 @pytest.mark.parametrize("kernel", ["matern32", "matern52"])
 def test_smooth_kernels_are_saved_too(kernel, tmp_path):
     X, y = additive(40)

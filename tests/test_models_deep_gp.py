@@ -150,6 +150,23 @@ def test_no_mean_function():
     assert_close(model(x).components.mean, expected)
 
 
+@pytest.mark.parametrize("sizes", [(2, 1), (2, 3, 1)])
+def test_a_trend_is_added_to_predictions_and_paths_and_saved(sizes, tmp_path):
+    plain, trended = random_model(sizes), random_model(sizes, trend=True)
+    trended.load_state_dict(plain.state_dict(), strict=False)
+    x = torch.randn(4, 2, dtype=torch.float64)
+    assert_close(trended(x).mean, plain(x).mean)  # it starts at zero
+    with torch.no_grad():
+        trended.trend.weight.copy_(torch.tensor([[2.0, -1.0]]))
+    line = x @ torch.tensor([[2.0], [-1.0]], dtype=torch.float64)
+    assert_close(trended(x).mean, plain(x).mean + line)
+    assert_close(trended(x).variance, plain(x).variance)
+    paths = [m.paths(3, generator=torch.Generator().manual_seed(1))(x) for m in (plain, trended)]
+    assert_close(paths[1], paths[0] + line)
+    trended.save_pretrained(tmp_path)
+    assert torch.equal(DeepGP.from_pretrained(tmp_path)(x).mean, trended(x).mean)
+
+
 def test_levels_domains_and_options_reach_their_layers():
     inputs = Domain(torch.tensor([0.0, 1.0]), torch.tensor([5.0, 9.0]))
     model = DeepGP(

@@ -12,7 +12,7 @@ from sikagp._typing import Float
 from sikagp.domains import Bound, Domain, NodeDomain, as_domain
 from sikagp.grid import DyadicGrid
 from sikagp.kernels import MarkovKernel, get_kernel
-from sikagp.plans import grow_prior
+from sikagp.plans import grow_prior, scaled_prior
 from sikagp.precision import at_least_float32
 from sikagp.tree import GridPrior
 from sikagp.validation import check_count, check_level
@@ -124,6 +124,10 @@ class AdditiveGP(nn.Module):
     def prior(self) -> GridPrior:
         """Kernel, grid and bridge tree at the current lengthscale and domain."""
         return grow_prior(self.kernel, self.grid, self.rate())
+
+    def scaled_prior(self) -> GridPrior:
+        """The prior with the features' variances in its tree."""
+        return scaled_prior(self.kernel, self.grid, self.rate(), self.variance.sqrt())
 
     @torch.no_grad()
     def refine(self, level: int) -> None:

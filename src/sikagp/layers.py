@@ -7,7 +7,7 @@ from torch import Tensor
 
 from sikagp._typing import Float
 from sikagp.additive import AdditiveGP
-from sikagp.basis import SparseFeatures, active_sum, sparse_features
+from sikagp.basis import SparseFeatures, sparse_features
 from sikagp.caching import TensorCache
 from sikagp.domains import Bound, Domain
 from sikagp.draws import Paths, flipout, normal_draws
@@ -174,24 +174,27 @@ class SIKALayer(AdditiveGP):
         if method == "path":
             return self.paths(num_samples, generator=generator)(x)
         check_input(x, self.in_features)
-        self._check_finite(x)
-        with full_precision(x.device):
-            unit, scale = self.domain(self._rows(x)), self.variance.sqrt()
-            active = scaled_features(unit, self.prior(), scale)
-            draws = active_sum(active, self.weight_posterior()[0])
-            draws = draws + flipout(active, self.weight_scale, num_samples, generator)
-            bias = normal_draws(*self.bias_posterior(), num_samples, generator)
-            draws = draws + bias.unsqueeze(1)
+        draws = self._flipout(x.reshape(1, -1, x.shape[-1]), num_samples, generator)
         return draws.view(num_samples, *x.shape[:-1], self.out_features)
+
+    def flipout_each(
+        self,
+        x: Float[Tensor, "samples rows in_features"],
+        *,
+        generator: torch.Generator | None = None,
+    ) -> Float[Tensor, "samples rows out_features"]:
+        """Draw weights by flipout for each sample, and evaluate them at its own rows."""
+        check_input(x, self.in_features)
+        return self._flipout(x, len(x), generator)
 
     def paths(self, num_paths: int, *, generator: torch.Generator | None = None) -> Paths:
         """Draw functions: a callable from (*batch, in_features) to (num_paths, *batch, outputs)."""
         check_count("num_paths", num_paths)
         weight = normal_draws(*self.weight_posterior(), num_paths, generator)
         bias = normal_draws(*self.bias_posterior(), num_paths, generator)
-        scale, finite = self.variance.sqrt(), self.check_finite
         with full_precision(weight.device):
-            return Paths(weight, bias, self.domain, self.prior(), scale, check_finite=finite)
+            prior = self.scaled_prior()
+            return Paths(weight, bias, self.domain, prior, check_finite=self.check_finite)
 
     def clear_cache(self) -> None:
         """Forget the tables that evaluation mode keeps."""
@@ -234,6 +237,15 @@ class SIKALayer(AdditiveGP):
             variance = variance + points.residual @ self.variance.unsqueeze(-1)
         bias_mean, bias_scale = self.bias_posterior()
         return mean + bias_mean, variance + bias_scale.square()
+
+    def _flipout(self, x: Tensor, num_samples: int, generator: torch.Generator | None) -> Tensor:
+        self._check_finite(x)
+        with full_precision(x.device):
+            prior = self.scaled_prior()
+            located = locate(self.domain(self._rows(x)), prior, "none")
+            points = [part.unflatten(0, x.shape[:2]) for part in located[:3]]
+            draws = flipout(points, *self.weight_posterior(), prior, num_samples, generator)
+            return draws + normal_draws(*self.bias_posterior(), num_samples, generator).unsqueeze(1)
 
     def _trained_moments(self, unit: Tensor) -> Moments:
         bias_mean, bias_scale = self.bias_posterior()

@@ -85,6 +85,20 @@ def grow_prior(
     return GridPrior(kernel, grid, rate, BridgeTree(*tree))
 
 
+def scaled_prior(
+    kernel: MarkovKernel,
+    grid: DyadicGrid,
+    rate: Float[Tensor, " features"],
+    scale: Float[Tensor, " features"],
+) -> GridPrior:
+    """Grid prior with a tree of processes of deviation ``scale``.
+
+    Scaling the tree is less work than scaling the two-point weights of every row.
+    """
+    prior = grow_prior(kernel, grid, rate)
+    return prior._replace(tree=prior.tree.scaled(scale))
+
+
 def locate(unit: Float[Tensor, "rows features"], prior: GridPrior, residual: str) -> ops.Points:
     """Cells, two-point weights and residuals, compiled where the kernel's formulas are."""
     kernel, grid, rate, _ = prior
@@ -120,10 +134,8 @@ def trained_moments(
     """Interpolate in tables made for this one use; residual and bias are included."""
     if is_fused(kernel, unit):
         return ops.layer_moments(unit, rate, own, grid.nodes, OPEN_SHARES[residual])
-    prior = grid_prior(kernel, grid, rate)
-    # Scaling the tree is less work than scaling the two-point weights of every row.
-    tree = prior.tree.scaled(own.prior_variance.sqrt())
-    return ops.moments(locate(unit, prior, residual), own, tree)
+    prior = scaled_prior(kernel, grid, rate, own.prior_variance.sqrt())
+    return ops.moments(locate(unit, prior, residual), own, prior.tree)
 
 
 def slope_moments(

@@ -41,6 +41,7 @@ class SIKAEstimator(BaseEstimator):
         hidden: Any = "auto",
         level: Any = "auto",
         kernel: Any = "laplace",
+        domain: Any = "range",
         likelihood: Any = "auto",
         n_estimators: Any = 1,
         max_epochs: Any = "auto",
@@ -57,6 +58,7 @@ class SIKAEstimator(BaseEstimator):
         self.hidden = hidden
         self.level = level
         self.kernel = kernel
+        self.domain = domain
         self.likelihood = likelihood
         self.n_estimators = n_estimators
         self.max_epochs = max_epochs
@@ -81,9 +83,10 @@ class SIKAEstimator(BaseEstimator):
         with self._all_or_nothing():
             rows = self._rows(X, y, sample_weight, reset=True)
             self._start(rows)
-            plan = self._plan(rows, self.max_epochs)
-            self.results_ = self._train(rows, plan, kl_weight=self._kl_weight())
-            self._calibrate(rows)
+            learned, held_out = self._hold_out(rows)
+            plan = self._plan(learned, self.max_epochs)
+            self.results_ = self._train(learned, plan, kl_weight=self._kl_weight())
+            self._calibrate(held_out)
             self._finish(rows)
         return self
 
@@ -116,8 +119,12 @@ class SIKAEstimator(BaseEstimator):
         """Targets as the likelihood takes them, shape (rows, targets) or (rows,)."""
         raise NotImplementedError
 
+    def _hold_out(self, rows: Rows) -> tuple[Rows, Rows]:
+        """Rows to learn from, and rows to calibrate with."""
+        return rows, rows
+
     def _calibrate(self, rows: Rows) -> None:
-        """Adjust freshly trained members to their rows."""
+        """Adjust freshly trained members to rows."""
 
     def _finish(self, rows: Rows) -> None:
         """Note what follows from the trained model and its rows."""
@@ -147,7 +154,8 @@ class SIKAEstimator(BaseEstimator):
         return merge_rows(x, target, sample_weight)
 
     def _plan(self, rows: Rows, epochs: Any) -> recipes.Schedule:
-        return recipes.plan_schedule(len(rows.x), epochs, self.batch_size, self.learning_rate)
+        options = epochs, self.batch_size, self.learning_rate
+        return recipes.plan_schedule(len(rows.x), *options, classification=is_classifier(self))
 
     def _kl_weight(self) -> float:
         return recipes.prior_weight(self.kl_weight, classification=is_classifier(self))
@@ -174,6 +182,7 @@ class SIKAEstimator(BaseEstimator):
                     num_outputs(name, targets),
                     level=level,
                     kernel=self.kernel,
+                    domain=self.domain,
                     num_samples=recipes.whole("num_samples", self.num_samples),
                     classification=is_classifier(self),
                 )

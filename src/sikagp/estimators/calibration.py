@@ -5,6 +5,8 @@ of these draws for noise. A prediction is a mixture over draws, so it would coun
 and its intervals would be too wide. Hence the noise is set again, under the prediction itself:
 
     noise = argmax sum over rows of log p(y | x),        target by target
+
+over rows that were held out, if there are enough: those learned from would look too certain.
 """
 
 import math
@@ -19,9 +21,18 @@ from sikagp.mixtures import GaussianMixture, as_mixture
 from sikagp.models.predictor import Predictor
 from sikagp.variational import GaussianMarginals
 
-MAX_ROWS = 4096
+# Share of the rows that is held out for this, and from how many rows on.
+SHARE, ENOUGH = 0.1, 500
+MAX_ROWS = 2000
 # Standardised targets have unit variance; GPyTorch keeps noise above the lower bound.
 SMALLEST, LARGEST = 1.01e-4, 10.0
+
+
+def num_held_out(member: Predictor, rows: int) -> int:
+    """Rows to hold out of so many for :func:`refit_noise`."""
+    if rows < ENOUGH or not isinstance(member.likelihood, GaussianLikelihood):
+        return 0
+    return min(int(SHARE * rows), MAX_ROWS)
 
 
 @torch.no_grad()

@@ -20,6 +20,14 @@ class Rows(NamedTuple):
     weight: np.ndarray
 
 
+def hold_out(rows: Rows, count: int) -> tuple[Rows, Rows]:
+    """Set ``count`` rows aside: a fixed choice, for which their former order does not matter."""
+    order = np.random.RandomState(0).permutation(len(rows.x))
+    parts = np.sort(order[count:]), np.sort(order[:count])
+    learned, held_out = (Rows(*(values[part] for values in rows)) for part in parts)
+    return learned, held_out
+
+
 def merge_rows(x: np.ndarray, y: np.ndarray, weight: np.ndarray | None) -> Rows:
     """Merge equal rows into one with the sum of their weights, and put them in a fixed order.
 

@@ -13,16 +13,17 @@ from sikagp.domains import Domain
 from sikagp.kernels import MarkovKernel, get_kernel
 from sikagp.models import DeepGP
 from sikagp.training import TrainingConfig
-from sikagp.validation import check_count
+from sikagp.validation import check_choice, check_count
 
 # Numbers of rows from which models become wider and deeper.
 SMALL, LARGE = 500, 5_000
 MANY = (64, 64)
+DOMAINS = ("range", "quantiles")
 # Lightning's work per epoch costs as much as several steps, so an epoch should have this many.
 STEPS_PER_EPOCH = 25
 EVALUATION_SAMPLES = 20
 CLASSIFICATION_KL_WEIGHT = 0.3
-# Initial lengthscale of an additive model, in deviations of a feature: effects start smooth.
+# Initial lengthscale where rows are not many, in deviations of a feature: effects start smooth.
 SMOOTH = 10.0
 
 
@@ -61,14 +62,16 @@ def grid_level(level: Any, rows: int, *, classification: bool) -> int:
     return whole("level", level)
 
 
-def plan_schedule(rows: int, max_epochs: Any, batch_size: Any, learning_rate: Any) -> Schedule:
+def plan_schedule(
+    rows: int, max_epochs: Any, batch_size: Any, learning_rate: Any, *, classification: bool
+) -> Schedule:
     """Resolve ``"auto"``: a number of steps rather than of passes, unless rows are many."""
     if batch_size == "auto":
         batch_size = 256 if rows < LARGE else 512
     size = min(whole("batch_size", batch_size), rows)
     steps_per_pass = -(-rows // size)
     if max_epochs == "auto":
-        steps = 300 if rows < SMALL else 600
+        steps = 300 if rows < SMALL else 600 if classification else 1200
         max_epochs = max(30, steps // steps_per_pass)
     total = whole("max_epochs", max_epochs)
     passes = min(total, -(-STEPS_PER_EPOCH // steps_per_pass))
@@ -93,24 +96,31 @@ def build_model(
     *,
     level: int,
     kernel: str | MarkovKernel,
+    domain: str,
     num_samples: int,
     classification: bool,
 ) -> DeepGP:
     """Make a model whose first grid covers the rows x of shape (rows, features).
 
+    Its nodes are spread evenly over the range of the rows, or follow their quantiles.
+
     A regressor's hidden units, if as many as features, are those features plus a Gaussian process.
     Otherwise a learned linear mean starts with the features, and random directions for the rest.
+    Classifiers add a linear trend, so that rows far from all others are not called undecided.
     """
+    even = check_choice("domain", domain, DOMAINS) == "range"
     options: dict[str, Any] = {}
-    if not hidden and get_kernel(kernel).stationary:
+    smooth = not hidden or (len(x) < LARGE and not classification)
+    if smooth and get_kernel(kernel).stationary:
         options["lengthscale"] = SMOOTH
     as_many = not classification and set(hidden) == {x.shape[1]}
     model = DeepGP(
         (x.shape[1], *hidden, out_features),
         level=level,
         kernel=kernel,
-        domain=Domain.fit(x),
+        domain=Domain.fit(x) if even else Domain.quantiles(x, level=level),
         mean_function="fixed" if as_many else "learned",
+        trend=classification,
         num_samples=(num_samples, EVALUATION_SAMPLES),
         **options,
     )

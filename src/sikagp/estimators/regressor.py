@@ -10,10 +10,10 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
-from sikagp.estimators.calibration import refit_noise
+from sikagp.estimators.calibration import num_held_out, refit_noise
 from sikagp.estimators.persistence import SavedEstimator
 from sikagp.estimators.pooling import Pooled
-from sikagp.estimators.preparation import Rows, Standardiser
+from sikagp.estimators.preparation import Rows, Standardiser, hold_out
 from sikagp.metrics.validation import check_fraction
 from sikagp.models.predictor import Predictor
 from sikagp.validation import check_choice, check_count
@@ -34,6 +34,8 @@ class SIKARegressor(RegressorMixin, SavedEstimator):
         level: dyadic level of the grids, ``2**level + 1`` nodes each; ``"auto"`` is 4, or 3 for
             classifiers and many rows.
         kernel: kernel of all layers.
+        domain: where the nodes of the first grid lie: spread over the ``"range"`` of each feature,
+            or at its ``"quantiles"``, which suits features with long tails.
         likelihood: ``"gaussian"`` (the meaning of ``"auto"``), ``"heteroscedastic"`` noise that
             depends on the input, or ``"student_t"`` for outliers.
         n_estimators: models to train from different starts; predictions are their mixture.
@@ -149,6 +151,10 @@ class SIKARegressor(RegressorMixin, SavedEstimator):
 
     def _targets(self, y: np.ndarray) -> Tensor:
         return torch.from_numpy(self._output(y)).float()
+
+    def _hold_out(self, rows: Rows) -> tuple[Rows, Rows]:
+        count = num_held_out(self._members[0], len(rows.x)) if self._deep else 0
+        return hold_out(rows, count) if count else (rows, rows)
 
     def _calibrate(self, rows: Rows) -> None:
         if not self._deep:

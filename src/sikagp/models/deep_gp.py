@@ -41,6 +41,8 @@ class DeepGP(Pretrained):
             about one.
         mean_function: linear mean W of hidden layers: ``"fixed"`` (identity, or random projection
             where the size changes), ``"learned"`` (started there, no prior) or ``"none"``.
+        trend: whether to add a learned linear function of the input, which has no prior: the
+            model then goes on beyond the grid as a line, not to the prior mean.
         num_samples: draws in training mode and, as a pair, in evaluation mode.
         layer_options: further options of all layers; ``residual`` is ``"outside"`` by default.
 
@@ -61,6 +63,7 @@ class DeepGP(Pretrained):
         domain: Domain | tuple[Bound, Bound] = (-3.0, 3.0),
         hidden_domain: tuple[float, float] = (-3.0, 3.0),
         mean_function: str = "learned",
+        trend: bool = False,
         num_samples: int | tuple[int, int] = (10, 20),
         **layer_options: Any,
     ) -> None:
@@ -81,10 +84,15 @@ class DeepGP(Pretrained):
             )
             for i, size in enumerate(sizes[:-1])
         ]
-        self._assemble(layers, mean_function, num_samples)
+        self._assemble(layers, mean_function, num_samples, trend=trend)
 
     def _assemble(
-        self, layers: list[Any], mean_function: str, num_samples: int | tuple[int, int]
+        self,
+        layers: list[Any],
+        mean_function: str,
+        num_samples: int | tuple[int, int],
+        *,
+        trend: bool = False,
     ) -> None:
         """Stack layers that give marginals; subclasses may bring other kinds than SIKA's."""
         self.layers = nn.ModuleList(layers)
@@ -102,6 +110,11 @@ class DeepGP(Pretrained):
                     layer.in_features, layer.out_features, learned=mean_function == "learned"
                 )
                 self.means.append(mean.to(layer.weight_mean))
+        self.trend = None
+        if trend:
+            self.trend = nn.Linear(self.in_features, self.out_features, bias=False)
+            nn.init.zeros_(self.trend.weight)
+            self.trend.to(layers[0].weight_mean)
 
     @property
     def in_features(self) -> int:
@@ -128,13 +141,14 @@ class DeepGP(Pretrained):
         if num_samples is None:
             num_samples = self.num_samples[0 if self.training else 1]
         marginals = self._layer(0, x)
-        if len(self.layers) == 1:
-            return as_mixture(marginals)
         for i in range(1, len(self.layers)):
             noise = self._noise(i - 1, (num_samples, *x.shape[:-1]), marginals.mean, generator)
             hidden = torch.addcmul(marginals.mean, marginals.stddev, noise)
             marginals = self._layer(i, hidden)
-        return GaussianMixture(marginals)
+        if self.trend is not None:
+            mean = marginals.mean + self.trend(x.to(marginals.mean.dtype))
+            marginals = GaussianMarginals(mean, marginals.variance)
+        return as_mixture(marginals) if len(self.layers) == 1 else GaussianMixture(marginals)
 
     def kl_divergence(self) -> Float[Tensor, ""]:
         """KL(q || prior), summed over all layers."""
@@ -143,13 +157,14 @@ class DeepGP(Pretrained):
     def paths(self, num_paths: int, *, generator: torch.Generator | None = None) -> "DeepPaths":
         """Draw functions from (*batch, in_features) to (num_paths, *batch, out_features)."""
         paths = [layer.paths(num_paths, generator=generator) for layer in self.layers]  # type: ignore[operator]
-        return DeepPaths(paths, self.means)
+        return DeepPaths(paths, self.means, self.trend)
 
     def get_config(self) -> dict[str, Any]:
         """Return the architecture as JSON values."""
         return {
             "layers": [describe_layer(layer) for layer in self.layers],  # type: ignore[arg-type]
             "mean_function": self.mean_function,
+            "trend": self.trend is not None,
             "num_samples": list(self.num_samples),
         }
 
@@ -161,7 +176,8 @@ class DeepGP(Pretrained):
         model = cls.__new__(cls)
         nn.Module.__init__(model)
         layers = [build_layer(layer) for layer in config["layers"]]
-        model._assemble(layers, config["mean_function"], tuple(config["num_samples"]))
+        mean_function, num_samples = config["mean_function"], tuple(config["num_samples"])
+        model._assemble(layers, mean_function, num_samples, trend=config["trend"])
         return model
 
     def _layer(self, index: int, x: Tensor) -> GaussianMarginals:
@@ -193,9 +209,9 @@ class DeepPaths:
     reach them.
     """
 
-    def __init__(self, paths: list[Paths], means: nn.ModuleList) -> None:
+    def __init__(self, paths: list[Paths], means: nn.ModuleList, trend: nn.Module | None) -> None:
         self.paths = paths
-        self.means = copy.deepcopy(means)
+        self.means, self.trend = copy.deepcopy(means), copy.deepcopy(trend)
 
     def __len__(self) -> int:
         return len(self.paths[0])
@@ -211,4 +227,4 @@ class DeepPaths:
                 inputs, values = values, paths.each(values)
             if i < len(self.means):
                 values = values + self.means[i](inputs)
-        return values
+        return values if self.trend is None else values + self.trend(x.to(values.dtype))

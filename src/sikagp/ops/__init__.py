@@ -3,6 +3,7 @@
 ``node_states`` and ``cell_covariances`` turn weights into tables, ``interpolate`` evaluates them;
 ``moments`` does both at once without keeping the tables, for training; ``layer_moments`` finds
 cells, two-point weights and bridge trees too, for the kernels whose formulas are compiled.
+``values`` evaluates drawn functions.
 ``torch.export`` sees the plain torch operations of the reference backend; everywhere else the
 registered operators run on the backend chosen for the device.
 """
@@ -15,6 +16,7 @@ from sikagp.ops import operators, reference
 from sikagp.ops.divergence import divergence
 from sikagp.ops.layer import layer_moments
 from sikagp.ops.parts import OwnParameters, Points
+from sikagp.ops.values import values
 from sikagp.tree import BridgeTree
 
 __all__ = [
@@ -26,6 +28,7 @@ __all__ = [
     "layer_moments",
     "moments",
     "node_states",
+    "values",
 ]
 
 

@@ -6,7 +6,6 @@ import torch
 from torch import Tensor, nn
 
 from sikagp._typing import Float
-from sikagp.layers import SIKALayer
 from sikagp.mixtures import GaussianMixture
 from sikagp.models import DeepGP, DeepKernel
 from sikagp.variational import GaussianMarginals
@@ -79,17 +78,12 @@ class FlipoutDeepGP(DeepGP):
         if not self.training:
             return super().forward(x, num_samples, generator=generator)
         first, *others = self.layers
-        draws = first.sample(x, num_samples or self.num_samples[0], method="flipout")  # type: ignore[operator]
+        draws = first.sample(  # type: ignore[operator]
+            x, num_samples or self.num_samples[0], method="flipout", generator=generator
+        )
         inputs = x
         for i, layer in enumerate(others):
             if i < len(self.means):
                 draws = draws + self.means[i](inputs)
-            inputs, draws = draws, _flipout_each(layer, draws)  # type: ignore[arg-type]
+            inputs, draws = draws, layer.flipout_each(draws, generator=generator)  # type: ignore[operator]
         return GaussianMixture(GaussianMarginals(draws, torch.zeros_like(draws)))
-
-
-def _flipout_each(
-    layer: SIKALayer, x: Float[Tensor, "samples rows features"]
-) -> Float[Tensor, "samples rows outputs"]:
-    """Draw one set of weights for each sample of the inputs."""
-    return torch.cat([layer.sample(rows, 1, method="flipout") for rows in x])
