@@ -23,8 +23,12 @@ def random_bits(*shape):
     return torch.randint(-(2**31), 2**31, shape).to(torch.int32).view(torch.float32)
 
 
-def test_any_bit_pattern_gives_numbers_or_nan():
-    layer = SIKALayer(4, 3, level=6, check_finite=False).eval()
+by_kernel = pytest.mark.parametrize("kernel", ["laplace", "matern32", "matern52"])
+
+
+@by_kernel
+def test_any_bit_pattern_gives_numbers_or_nan(kernel):
+    layer = SIKALayer(4, 3, level=6, kernel=kernel, check_finite=False).eval()
     x = random_bits(5000, 4)
     with torch.no_grad():
         q = layer(x)
@@ -35,8 +39,9 @@ def test_any_bit_pattern_gives_numbers_or_nan():
     assert q.mean[x.isnan().any(-1)].isnan().all()
 
 
-def test_training_on_any_bit_pattern_leaves_other_memory_alone():
-    layer = SIKALayer(4, 3, level=6, check_finite=False, plan="table")
+@by_kernel
+def test_training_on_any_bit_pattern_leaves_other_memory_alone(kernel):
+    layer = SIKALayer(4, 3, level=6, kernel=kernel, check_finite=False, plan="table")
     q = layer(random_bits(500, 4))
     (q.mean.sum() + q.variance.sum()).backward()
     assert layer.weight_mean.grad.shape == layer.weight_mean.shape
