@@ -109,7 +109,7 @@ class AdditiveGP(nn.Module):
     def kl_divergence(self) -> Float[Tensor, ""]:
         """KL(q || prior), summed over weights and bias."""
         total = ops.divergence(*self.weight_parameters())
-        if self.bias_mean is not None:
+        if self.bias_mean is not None and self.raw_bias_scale is not None:
             bias = at_least_float32(self.bias_mean), at_least_float32(self.raw_bias_scale)
             total = total + ops.divergence(*bias)
         return total

@@ -250,9 +250,9 @@ class SIKALayer(AdditiveGP):
     def _trained_moments(self, unit: Tensor) -> Moments:
         bias_mean, bias_scale = self.bias_posterior()
         shape = self.num_nodes, self.kernel.state_size
-        weights = (part.unflatten(1, shape) for part in self.weight_parameters())
+        weight, raw_scale = (part.unflatten(1, shape) for part in self.weight_parameters())
         bias = torch.stack([bias_mean, bias_scale.square()])
-        own = OwnParameters(*weights, bias, self.variance)
+        own = OwnParameters(weight, raw_scale, bias, self.variance)
         return trained_moments(unit, self.kernel, self.grid, self.rate(), own, self.residual)
 
     def _cheapest_plan(self, num_rows: int) -> str:

@@ -23,7 +23,7 @@ def find_cell(nodes, line, inner, even):
     """Number and ends of the cell that holds a point of [0, 1]; ``even`` cells are equally wide."""
     cells = nodes.shape[1] - 1
     if even:  # powers of two: the ends are exact, and nothing is looked up
-        c = min(max(np.int64(inner * cells), 0), cells - 1)
-        return c, c / cells, (c + 1) / cells
+        c, width = min(max(np.int64(inner * cells), 0), cells - 1), 1.0 / cells
+        return c, c * width, (c + 1) * width
     c = _search(nodes, line, inner)
     return c, nodes[line, c], nodes[line, c + 1]
