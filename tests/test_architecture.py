@@ -14,7 +14,7 @@ ROOT = Path(sikagp.__file__).parent
 
 # Each row may import from itself and from the rows above it.
 LAYERS = [
-    ("_typing", "grid", "precision", "validation", "caching", "manifests", "kernels"),
+    ("_typing", "grid", "precision", "validation", "caching", "writing", "manifests", "kernels"),
     ("tree",),
     ("basis", "table"),
     ("ops",),

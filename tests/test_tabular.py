@@ -203,5 +203,5 @@ def test_nothing_is_left_of_a_fit_that_fails(tmp_path, monkeypatch):
 def test_folders_without_a_model_are_refused(tmp_path, content):
     if content is not None:
         (tmp_path / "table.json").write_text(content)
-    with pytest.raises(TableError):
+    with pytest.raises(ValueError, match=r"table\.json"):
         TabularModel.load(tmp_path)

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from sikagp._typing import Float
 from sikagp.integrations.gpytorch import outputs_as_batch, to_gpytorch
+from sikagp.validation import check_choice
 from sikagp.variational import GaussianMarginals
 
 QUADRATURE_POINTS = 20
@@ -63,10 +64,7 @@ def build_likelihood(name: str, num_targets: int) -> likelihoods.Likelihood:
             num_classes=num_targets, mixing_weights=False
         ),
     }
-    if name not in makers:
-        names = ", ".join(map(repr, makers))
-        raise ValueError(f"likelihood must be one of {names}, got {name!r}")
-    return makers[name]()
+    return makers[check_choice("likelihood", name, makers)]()
 
 
 def num_outputs(name: str, num_targets: int) -> int:

@@ -5,15 +5,16 @@ A truncated, foreign or altered file is refused, with a word on what is wrong wi
 
 import hashlib
 import json
-import os
 from pathlib import Path
 from typing import Any
+
+from sikagp.writing import write_whole
 
 VERSION = 1
 
 
 def write_manifest(path: Path, kind: str, owner: object, content: dict[str, Any]) -> None:
-    """Write the content, the owner's class and all the rest, and force it to the disk."""
+    """Write the content, the owner's class and all the rest, as a whole."""
     from sikagp import __version__
 
     manifest = {
@@ -24,10 +25,7 @@ def write_manifest(path: Path, kind: str, owner: object, content: dict[str, Any]
         **content,
     }
     manifest["checksum"] = _checksum(manifest)
-    with path.open("w", encoding="utf-8") as file:
-        json.dump(manifest, file, indent=2)
-        file.flush()
-        os.fsync(file.fileno())
+    write_whole(path, json.dumps(manifest, indent=2))
 
 
 def read_manifest(path: Path, kind: str) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from sikagp._typing import Float
+from sikagp.validation import check_fraction
 from sikagp.variational import GaussianMarginals
 
 _BISECTIONS = 64
@@ -67,8 +68,7 @@ class GaussianMixture:
     @torch.no_grad()
     def quantile(self, probability: float) -> Float[Tensor, "*batch outputs"]:
         """Value that is exceeded with one minus the given probability; not differentiable."""
-        if not 0 < probability < 1:
-            raise ValueError(f"probability must lie in (0, 1), got {probability}")
+        check_fraction("probability", probability)
         target = torch.as_tensor(probability, dtype=self.mean.dtype, device=self.mean.device)
         # The mixture's quantile lies between the smallest and the largest of its components'.
         each = self._normal().icdf(target)

@@ -20,15 +20,13 @@ from sikagp.basis import SparseFeatures, active_sum, dense_features, sparse_feat
 from sikagp.grid import DyadicGrid
 from sikagp.kernels import MarkovKernel, TwoPoint
 from sikagp.ops.backends import compiled_for, is_traced
-from sikagp.table import two_point
+from sikagp.table import interpolate_each, two_point
 from sikagp.tree import BridgeTree, GridPrior, grid_prior
 
 # How much of the residual between nodes and beyond the grid each mode adds.
 OPEN_SHARES = {"full": (1.0, 1.0), "outside": (0.0, 1.0), "none": (0.0, 0.0)}
 
 Moments = tuple[Float[Tensor, "rows outputs"], Float[Tensor, "rows outputs"]]
-
-
 Predict = Callable[[Tensor], tuple[Tensor, Tensor, bool]]
 
 
@@ -146,16 +144,8 @@ def slope_moments(
 ) -> tuple[Float[Tensor, "rows features outputs"], Float[Tensor, "rows features outputs"]]:
     """Mean and variance of the derivative of every component, in unit coordinates over scale."""
     cell, weights = two_point(unit, table.prior, slope=True)
-    feature = torch.arange(cell.shape[1], device=cell.device)
     left, right = (side * scale.unsqueeze(-1) for side in (weights.left, weights.right))
-    z_left, z_right = table.states[feature, cell], table.states[feature, cell + 1]
-    near, far = table.covariances[feature, cell], table.covariances[feature, cell + 1, 0]
-    mean = torch.einsum("bdi,bdio->bdo", left, z_left)
-    mean = mean + torch.einsum("bdi,bdio->bdo", right, z_right)
-    quadratic = "bdi,bdijo,bdj->bdo"
-    variance = torch.einsum(quadratic, left, near[:, :, 0], left)
-    variance = variance + 2 * torch.einsum(quadratic, left, near[:, :, 1], right)
-    variance = variance + torch.einsum(quadratic, right, far, right)
+    mean, variance = interpolate_each(cell, left, right, table.states, table.covariances)
     between, beyond = OPEN_SHARES[residual]
     open_part = (between * weights.inside + beyond * weights.outside) * scale.square()
     return mean, variance + open_part.unsqueeze(-1)

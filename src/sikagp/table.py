@@ -121,12 +121,29 @@ def interpolate(
     covariances: Float[Tensor, "features nodes 2 s s outputs"],
 ) -> tuple[Float[Tensor, "rows outputs"], Float[Tensor, "rows outputs"]]:
     """Mean and variance of f, summed over features, from the two ends of each input's cell."""
+    return _at_two_ends("bo", cell, left, right, states, covariances)
+
+
+def interpolate_each(
+    cell: Int[Tensor, "rows features"],
+    left: Float[Tensor, "rows features s"],
+    right: Float[Tensor, "rows features s"],
+    states: Float[Tensor, "features nodes s outputs"],
+    covariances: Float[Tensor, "features nodes 2 s s outputs"],
+) -> tuple[Float[Tensor, "rows features outputs"], Float[Tensor, "rows features outputs"]]:
+    """The same for every feature by itself."""
+    return _at_two_ends("bdo", cell, left, right, states, covariances)
+
+
+def _at_two_ends(
+    kept: str, cell: Tensor, left: Tensor, right: Tensor, states: Tensor, covariances: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Mean and variance as in the module's docstring; ``kept`` are the dimensions not summed."""
     feature = torch.arange(cell.shape[1], device=cell.device)
     z_left, z_right = states[feature, cell], states[feature, cell + 1]
     near, far = covariances[feature, cell], covariances[feature, cell + 1, 0]
-    mean = torch.einsum("bdi,bdio->bo", left, z_left) + torch.einsum("bdi,bdio->bo", right, z_right)
-    quadratic = "bdi,bdijo,bdj->bo"
+    linear, quadratic = f"bdi,bdio->{kept}", f"bdi,bdijo,bdj->{kept}"
+    mean = torch.einsum(linear, left, z_left) + torch.einsum(linear, right, z_right)
     variance = torch.einsum(quadratic, left, near[:, :, 0], left)
     variance = variance + 2 * torch.einsum(quadratic, left, near[:, :, 1], right)
-    variance = variance + torch.einsum(quadratic, right, far, right)
-    return mean, variance
+    return mean, variance + torch.einsum(quadratic, right, far, right)

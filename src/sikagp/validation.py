@@ -26,6 +26,13 @@ def check_level(level: int) -> int:
     return level
 
 
+def check_fraction(name: str, value: float) -> float:
+    """Return a number strictly between 0 and 1."""
+    if not 0 < value < 1:
+        raise ValueError(f"{name} must lie strictly between 0 and 1, got {value}")
+    return value
+
+
 def check_choice(name: str, value: str, choices: Collection[str]) -> str:
     """Return one of the named choices."""
     if value not in choices:

@@ -14,9 +14,8 @@ from sikagp.estimators.calibration import num_held_out, refit_noise
 from sikagp.estimators.persistence import SavedEstimator
 from sikagp.estimators.pooling import Pooled
 from sikagp.estimators.preparation import Rows, Standardiser, hold_out
-from sikagp.metrics.validation import check_fraction
 from sikagp.models.predictor import Predictor
-from sikagp.validation import check_choice, check_count
+from sikagp.validation import check_choice, check_count, check_fraction
 
 LIKELIHOODS = ("auto", "gaussian", "heteroscedastic", "student_t")
 

@@ -2,9 +2,12 @@
 
 import contextlib
 import fcntl
-import os
 from collections.abc import Iterator
 from pathlib import Path
+
+from sikagp.writing import write_whole
+
+__all__ = ["locked", "write_whole"]
 
 
 @contextlib.contextmanager
@@ -25,14 +28,3 @@ def locked(path: Path, *, wait: bool = True) -> Iterator[bool]:
             yield False
         else:
             yield True
-
-
-def write_whole(path: Path, content: str | bytes) -> None:
-    """Write a file that is either absent (or as before) or complete, whenever a kill comes."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    scratch = path.with_name(f".{path.name}.{os.getpid()}")
-    with scratch.open("wb") as file:
-        file.write(content.encode() if isinstance(content, str) else content)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(scratch, path)

@@ -15,8 +15,8 @@ from torchmetrics.utilities import dim_zero_cat
 
 from sikagp.metrics import classification, detection, regression
 from sikagp.metrics.classification import ReliabilityBins, accumulation_dtype, reliability_bins
-from sikagp.metrics.validation import check_fraction, check_scores
-from sikagp.validation import check_count
+from sikagp.metrics.validation import check_scores
+from sikagp.validation import check_count, check_fraction
 
 Score = Callable[..., Tensor]
 

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from sikagp._typing import Bool, Float, Int
 from sikagp.metrics.classification import accumulation_dtype
-from sikagp.metrics.validation import check_fraction, check_scores
+from sikagp.metrics.validation import check_scores
+from sikagp.validation import check_fraction
 
 Marks = Bool[Tensor, " rows"] | Int[Tensor, " rows"]
 

@@ -13,12 +13,12 @@ from torch import Tensor
 from sikagp._typing import Float
 from sikagp.metrics.validation import (
     check_floating,
-    check_fraction,
     check_gaussians,
     check_mixtures,
     check_same_shape,
 )
 from sikagp.precision import at_least_float32
+from sikagp.validation import check_fraction
 
 
 def rmse(mean: Float[Tensor, "*shape"], target: Float[Tensor, "*shape"]) -> Float[Tensor, ""]:

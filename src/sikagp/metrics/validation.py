@@ -40,13 +40,6 @@ def check_mixtures(means: Tensor, variances: Tensor, target: Tensor) -> None:
     _check_variance(variances)
 
 
-def check_fraction(name: str, value: float) -> float:
-    """Return a number strictly between 0 and 1."""
-    if not 0 < value < 1:
-        raise ValueError(f"{name} must lie strictly between 0 and 1, got {value}")
-    return value
-
-
 def check_probabilities(probs: Tensor) -> None:
     """Refuse all but class probabilities of shape (*batch, classes); NaN passes through."""
     check_floating(probs=probs)

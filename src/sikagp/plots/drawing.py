@@ -1,5 +1,6 @@
-"""What the pictures share: colours, axes, bands and conversion to NumPy."""
+"""What the pictures share: colours, axes, bands, and conversion to NumPy and to web pages."""
 
+import base64
 import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -8,17 +9,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sikagp.metrics.validation import check_fraction
 from sikagp.precision import at_least_float32
+from sikagp.validation import check_fraction
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Values: TypeAlias = Tensor | np.ndarray | Sequence[float]
 
-# Okabe and Ito's palette.
-BLUE, SKY, VERMILLION = "#0072B2", "#56B4E9", "#D55E00"
-GREY, BLACK = "#888888", "#000000"
+# Okabe and Ito's palette, which the colour-blind can tell apart.
+BLUE, SKY, VERMILLION, BLACK = "#0072B2", "#56B4E9", "#D55E00", "#000000"
+PALETTE = (BLUE, VERMILLION, "#009E73", "#CC79A7", "#E69F00", SKY, BLACK)
+GREY = "#888888"
 BAND_OPACITY = 0.25
 
 
@@ -72,6 +74,11 @@ def draw_diagonal(ax: "Axes") -> None:
     """Draw where a calibrated model lies, on the unit square."""
     ax.plot([0, 1], [0, 1], "--", color=BLACK, linewidth=1, label="calibrated")
     ax.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
+
+
+def as_uri(png: bytes) -> str:
+    """Write a picture into a page."""
+    return f"data:image/png;base64,{base64.b64encode(png).decode()}"
 
 
 def as_array(values: Values) -> np.ndarray:

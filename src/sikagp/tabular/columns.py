@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from sikagp.tabular.files import TableError
+from sikagp.validation import check_choice
 
 logger = logging.getLogger(__name__)
 
@@ -97,8 +98,7 @@ class Schema:
             categorical: columns to take as categories even if they look like numbers.
             missing: ``"impute"``, or ``"refuse"`` rows that lack a value.
         """
-        if missing not in MISSING:
-            raise ValueError(f"missing must be one of {MISSING}, got {missing!r}")
+        check_choice("missing", missing, MISSING)
         check_columns(table, categorical)
         empty = [name for name in table if table[name].isna().all()]
         if empty:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pandas as pd
 
+from sikagp.writing import replacing
+
 SEPARATORS = (",", ";", "\t", "|")
 TEXT = (".csv", ".tsv", ".txt")
 
@@ -34,16 +36,12 @@ def read_table(path: str | os.PathLike[str]) -> pd.DataFrame:
 
 def write_table(table: pd.DataFrame, path: str | os.PathLike[str]) -> None:
     """Write a table as CSV or Parquet, by the file's ending; all of it or nothing."""
-    path = Path(path)
-    scratch = path.with_name(f".{os.getpid()}.{path.name}")
-    try:
-        if _kind(path) == ".parquet":
+    parquet = _kind(Path(path)) == ".parquet"
+    with replacing(Path(path)) as scratch:
+        if parquet:
             table.to_parquet(scratch, index=False)
         else:
             table.to_csv(scratch, index=False)
-        os.replace(scratch, path)
-    finally:
-        scratch.unlink(missing_ok=True)
 
 
 def _kind(path: Path) -> str:

@@ -1,7 +1,6 @@
 """A fitted estimator together with the meaning of its columns, saved in one folder."""
 
 import dataclasses
-import json
 import os
 from pathlib import Path
 from typing import Any
@@ -11,13 +10,14 @@ import pandas as pd
 import torch
 
 from sikagp.estimators import SIKAClassifier, SIKARegressor
+from sikagp.manifests import read_manifest, write_manifest
 from sikagp.metrics import predictive_entropy
 from sikagp.tabular.columns import Schema, as_numbers, check_columns, looks_numeric
 from sikagp.tabular.files import TableError
 from sikagp.validation import check_choice
 
 FILE = "table.json"
-FORMAT, VERSION = "sikagp-table", 1
+FORMAT = "sikagp-table"
 TASKS = ("regression", "classification")
 # A target of whole numbers with at most this many values is a label.
 MAX_NUMERIC_CLASSES = 10
@@ -90,29 +90,17 @@ class TabularModel:
         """Write ``table.json`` and the estimator to a folder."""
         folder = Path(folder)
         self.estimator.save(folder / "estimator")
-        content = {
-            "format": FORMAT,
-            "format_version": VERSION,
-            "target": self.target,
-            "task": self.task,
-            "schema": self.schema.get_config(),
-        }
-        (folder / FILE).write_text(json.dumps(content, indent=2), encoding="utf-8")
+        schema = self.schema.get_config()
+        content = {"target": self.target, "task": self.task, "schema": schema}
+        write_manifest(folder / FILE, FORMAT, self, content)
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> "TabularModel":
         """Read what :meth:`save` wrote."""
         path = Path(folder) / FILE
-        try:
-            content = json.loads(path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            raise TableError(f"{folder} holds no model: it has no {FILE}") from None
-        except ValueError as error:
-            raise TableError(f"{path} is truncated or not JSON: {error}") from None
-        if not isinstance(content, dict) or content.get("format") != FORMAT:
-            raise TableError(f"{path} was not written by sikagp fit")
-        if content["format_version"] != VERSION:
-            raise TableError(f"{path} has version {content['format_version']}, not {VERSION}")
+        if not path.is_file():
+            raise TableError(f"{folder} holds no model: it has no {FILE}")
+        content = read_manifest(path, FORMAT)
         estimator = ESTIMATORS[content["task"]].load(Path(folder) / "estimator")
         schema = Schema.from_config(content["schema"])
         return cls(content["target"], content["task"], schema, estimator)

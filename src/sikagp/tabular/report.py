@@ -1,6 +1,5 @@
 """One page that says how well a model does, readable offline."""
 
-import base64
 import io
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,13 +9,12 @@ import numpy as np
 import torch
 
 from sikagp import metrics, plots
-from sikagp.estimators import SIKARegressor
+from sikagp.plots.drawing import as_uri, axes_or_new
+from sikagp.tabular.evaluation import Evaluation, class_probabilities
 from sikagp.tabular.model import TabularModel
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-    from sikagp.tabular.workflow import Evaluation
 
 MAX_PANELS = 12
 SCORES = {
@@ -32,7 +30,7 @@ SCORES = {
 
 
 def write_report(
-    path: Path, model: TabularModel, evaluation: "Evaluation", summary: dict[str, Any]
+    path: Path, model: TabularModel, evaluation: Evaluation, summary: dict[str, Any]
 ) -> None:
     """Write scores and figures as one HTML file."""
     loader = jinja2.PackageLoader("sikagp.tabular", ".")
@@ -47,9 +45,9 @@ def write_report(
     path.write_text(page, encoding="utf-8")
 
 
-def _figures(model: TabularModel, evaluation: "Evaluation") -> list[tuple[str, "Axes"]]:
+def _figures(model: TabularModel, evaluation: Evaluation) -> list[tuple[str, "Axes"]]:
     figures = []
-    if isinstance(model.estimator, SIKARegressor):
+    if model.task == "regression":
         figures += [
             ("Predictions of the test rows with 95% intervals", _predicted(evaluation)),
             (
@@ -58,21 +56,18 @@ def _figures(model: TabularModel, evaluation: "Evaluation") -> list[tuple[str, "
             ),
         ]
     else:
-        probs = evaluation.predictions.iloc[:, -len(model.estimator.classes_) :].to_numpy()
-        label = np.searchsorted(model.estimator.classes_, evaluation.target)
-        ax = plots.plot_reliability(torch.tensor(probs), torch.tensor(label))
+        rows = class_probabilities(model, evaluation.predictions, evaluation.target)
+        ax = plots.plot_reliability(*rows)
         figures.append(("Confidence on the test rows, and how often it is right", ax))
-    if not model.estimator._deep:
+    if hasattr(model.estimator, "feature_importances_"):
         order = np.argsort(-model.estimator.feature_importances_)[:MAX_PANELS]
         axes = model.estimator.plot_components([int(d) for d in order])
         figures.append(("Effect of each feature, most important first", axes[0]))
     return figures
 
 
-def _predicted(evaluation: "Evaluation") -> "Axes":
-    from matplotlib import pyplot
-
-    _, ax = pyplot.subplots(figsize=(5.5, 4.2), layout="constrained")
+def _predicted(evaluation: Evaluation) -> "Axes":
+    ax = axes_or_new(None)
     predictions, target = evaluation.predictions, evaluation.target
     spread = [
         predictions["mean"] - predictions["lower"],
@@ -84,12 +79,11 @@ def _predicted(evaluation: "Evaluation") -> "Axes":
         max(target.max(), predictions["mean"].max()),
     ]
     ax.plot(ends, ends, "--", color="black", linewidth=1)
-    ax.spines[["top", "right"]].set_visible(False)
     ax.set(xlabel="observed", ylabel="predicted")
     return ax
 
 
-def _covered(evaluation: "Evaluation") -> "Axes":
+def _covered(evaluation: Evaluation) -> "Axes":
     mean, std, y = (
         torch.tensor(values)
         for values in (
@@ -108,4 +102,4 @@ def _as_uri(ax: "Axes") -> str:
     content, figure = io.BytesIO(), ax.get_figure(root=True)
     figure.savefig(content, format="png", dpi=110)  # type: ignore[union-attr]
     pyplot.close(figure)
-    return f"data:image/png;base64,{base64.b64encode(content.getvalue()).decode()}"
+    return as_uri(content.getvalue())

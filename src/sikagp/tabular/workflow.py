@@ -1,6 +1,5 @@
 """``sikagp fit``: hold rows out, fit, score, fit again on all rows, write a folder."""
 
-import dataclasses
 import json
 import os
 import shutil
@@ -11,27 +10,15 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
 from sklearn.model_selection import train_test_split
 
-from sikagp import metrics
 from sikagp.tabular.columns import Schema, check_columns
+from sikagp.tabular.evaluation import Evaluation, evaluate
 from sikagp.tabular.files import TableError
 from sikagp.tabular.model import TabularModel, guess_task, target_values
 from sikagp.tabular.report import write_report
 
-LEVEL = 0.95
 MIN_ROWS = 10
-
-
-@dataclasses.dataclass(frozen=True)
-class Evaluation:
-    """Scores of a model on rows that it has not seen, beside the best constant prediction."""
-
-    rows: pd.DataFrame
-    target: np.ndarray
-    predictions: pd.DataFrame
-    scores: dict[str, float]
 
 
 def fit_table(
@@ -82,6 +69,12 @@ def fit_table(
         "seconds": round(time.perf_counter() - start, 2),
         "scores": evaluation.scores,
     }
+    _write(out, model, evaluation, summary)
+    return summary
+
+
+def _write(out: Path, model: TabularModel, evaluation: Evaluation, summary: dict[str, Any]) -> None:
+    """Fill a scratch folder beside the target and rename it."""
     out.parent.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
     try:
@@ -93,49 +86,6 @@ def fit_table(
     except BaseException:
         shutil.rmtree(scratch, ignore_errors=True)
         raise
-    return summary
-
-
-def evaluate(model: TabularModel, train: pd.DataFrame, test: pd.DataFrame) -> Evaluation:
-    """Score predictions for the test rows."""
-    predictions = model.predict(test, level=LEVEL)
-    target = target_values(test[model.target], model.task)
-    known = target_values(train[model.target], model.task)
-    if model.task == "regression":
-        scores = _regression_scores(predictions, target, float(known.mean()))
-    else:
-        scores = _classification_scores(model, predictions, target, known)
-    return Evaluation(test, target, predictions, scores)
-
-
-def _regression_scores(
-    predictions: pd.DataFrame, target: np.ndarray, constant: float
-) -> dict[str, float]:
-    mean, std, y = (
-        torch.tensor(values) for values in (predictions["mean"], predictions["std"], target)
-    )
-    inside = (predictions["lower"] <= target) & (target <= predictions["upper"])
-    return {
-        "rmse": float(metrics.rmse(mean, y)),
-        "nlpd": float(metrics.nlpd(mean, std.square(), y)),
-        "coverage_95": float(inside.mean()),
-        "rmse_of_the_mean": float(np.sqrt(np.mean((target - constant) ** 2))),
-    }
-
-
-def _classification_scores(
-    model: TabularModel, predictions: pd.DataFrame, target: np.ndarray, known: np.ndarray
-) -> dict[str, float]:
-    classes = model.estimator.classes_
-    probs = torch.tensor(predictions.iloc[:, -len(classes) :].to_numpy())
-    label = torch.from_numpy(np.searchsorted(classes, target))
-    values, counts = np.unique(known, return_counts=True)
-    return {
-        "accuracy": float(metrics.accuracy(probs, label)),
-        "nll": float(metrics.nll(probs, label)),
-        "ece": float(metrics.ece(probs, label)),
-        "accuracy_of_the_most_common": float(np.mean(target == values[counts.argmax()])),
-    }
 
 
 def _split(

@@ -1,12 +1,13 @@
 """Resume checkpoints: private to a run; a kill at any moment leaves a whole file."""
 
-import os
 from pathlib import Path
 from typing import Any
 
 import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.plugins.io import TorchCheckpointIO
+
+from sikagp.writing import replacing
 
 CHECKPOINT = "last.ckpt"
 
@@ -22,14 +23,8 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None
     ) -> None:
         """Write a checkpoint that is either absent or complete."""
-        path = Path(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        scratch = path.with_name(f".{path.name}.{os.getpid()}")
-        with scratch.open("wb") as file:
-            torch.save(checkpoint, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(scratch, path)
+        with replacing(Path(path)) as scratch:
+            torch.save(checkpoint, scratch)
 
 
 def keep_last(folder: Path) -> ModelCheckpoint:

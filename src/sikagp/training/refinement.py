@@ -12,10 +12,9 @@ import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor, nn
 
+from sikagp.additive import INITIAL_SCALE
 from sikagp.layers import SIKALayer
 from sikagp.training.callbacks import BestParameters
-
-_SMALL = 0.05
 
 
 def refine(model: nn.Module, level: int, optimizer: torch.optim.Optimizer | None = None) -> None:
@@ -34,7 +33,7 @@ def refine(model: nn.Module, level: int, optimizer: torch.optim.Optimizer | None
 def _calm(layer: SIKALayer, num_coarse: int) -> None:
     """Give the weights after the coarse ones a small deviation."""
     scale = layer.weight_scale.detach().clone()
-    scale[:, num_coarse:] = _SMALL
+    scale[:, num_coarse:] = INITIAL_SCALE
     coarse = layer.raw_weight_scale.detach()[:, :num_coarse].clone()
     layer.weight_scale = scale
     with torch.no_grad():

@@ -28,7 +28,7 @@ def draw(
     active = set(active_weights(x, level).tolist())
     position = (dyadic_order(level) / 2**level).tolist()
     _draw_tree(axes[0][0], x, level, position, active)
-    _draw_vector(axes[1][0], level, position, active)
+    _draw_vector(axes[1][0], position, active)
     return figure, {}
 
 
@@ -49,7 +49,7 @@ def _draw_tree(ax: Axes, x: float, level: int, position: list[float], active: se
     ax.set_yticks(range(level + 1))
 
 
-def _draw_vector(ax: Axes, level: int, position: list[float], active: set[int]) -> None:
+def _draw_vector(ax: Axes, position: list[float], active: set[int]) -> None:
     for index, place in enumerate(position):
         on = index in active
         ax.bar(index, 1, width=0.9, color=ORANGE if on else "white", edgecolor=INK, lw=0.8)

@@ -1,4 +1,4 @@
-"""A function of one input, seen on [-3, 3] and predicted on [-5, 5] (the paper's Figure 8).
+"""A function of one input, seen on [-3, 3] and predicted on [-5, 5] (the paper's Figure D.1).
 
 The truth is drawn from a GP with kernel exp(-(x - x')^2). Above, a deep GP with two hidden layers
 of ten features; below, a deep kernel on an MLP 1-100-50-10; level 6; each with 1, 10, 20 and 50

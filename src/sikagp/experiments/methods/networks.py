@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from sikagp._typing import Float
 from sikagp.experiments.methods.bayesian import ACTIVATIONS
 from sikagp.mixtures import GaussianMixture
-from sikagp.validation import check_choice
+from sikagp.validation import check_choice, check_fraction
 from sikagp.variational import GaussianMarginals
 
 
@@ -65,9 +65,7 @@ class DropoutNetwork(Network):
         activation: str = "relu",
     ) -> None:
         super().__init__(sizes, activation=activation)
-        if not 0 < rate < 1:
-            raise ValueError(f"rate must lie in (0, 1), got {rate}")
-        self.rate, self.num_samples = rate, num_samples
+        self.rate, self.num_samples = check_fraction("rate", rate), num_samples
         dropped = sizes[1:-1] if len(sizes) > 2 else sizes[:1]
         generator = torch.Generator().manual_seed(0)
         for i, width in enumerate(dropped):

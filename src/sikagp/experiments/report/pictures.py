@@ -1,30 +1,17 @@
 """Pictures of the report: those of the runs, and learning curves."""
 
-import base64
 import io
 import math
 from collections.abc import Sequence
-from pathlib import Path
 
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 
 from sikagp.experiments.figures.style import STYLE, panels
 from sikagp.experiments.report.collection import Group
+from sikagp.plots.drawing import PALETTE
 
-# Okabe and Ito's palette; line styles tell further curves apart.
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-_STYLES = ("-", "--", ":")
-
-
-def as_uri(content: bytes) -> str:
-    """Write a PNG into a page."""
-    return f"data:image/png;base64,{base64.b64encode(content).decode()}"
-
-
-def read_uri(path: Path) -> str:
-    """Write the PNG of a file into a page."""
-    return as_uri(path.read_bytes())
+_STYLES = ("-", "--", ":")  # tell further curves apart
 
 
 def draw_curves(groups: Sequence[Group]) -> bytes | None:
@@ -56,7 +43,7 @@ def _plot(ax: Axes, group: Group, number: int) -> None:
     points = [(i, entry[key]) for i, entry in enumerate(history, 1) if entry.get(key) is not None]
     if not points:
         return
-    colour = _COLOURS[number % len(_COLOURS)]
-    style = _STYLES[number // len(_COLOURS) % len(_STYLES)]
+    colour = PALETTE[number % len(PALETTE)]
+    style = _STYLES[number // len(PALETTE) % len(_STYLES)]
     label = f"{group.row}, {group.scale}" + (" (training loss)" if key == "loss" else "")
     ax.plot(*zip(*points, strict=True), style, color=colour, lw=1.2, label=label)

@@ -12,8 +12,9 @@ import jinja2
 
 from sikagp.experiments.paper import Published, load_paper
 from sikagp.experiments.report.collection import Run, collect, failures, group
-from sikagp.experiments.report.pictures import as_uri, draw_curves, read_uri
+from sikagp.experiments.report.pictures import draw_curves
 from sikagp.experiments.report.tables import TableView, build_table
+from sikagp.plots.drawing import as_uri
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ def _pictures(run: Run, folder: Path) -> list[Picture]:
     return [
         Picture(
             caption,
-            read_uri(run.folder / name),
+            as_uri((run.folder / name).read_bytes()),
             os.path.relpath(run.folder / name, folder),
             run.results.get("notes") or "",
         )

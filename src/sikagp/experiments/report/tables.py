@@ -90,9 +90,7 @@ def _section(
             _line(g, rows.get(row, g.recipe["published"]), groups, names, paper) for g in ours
         ]
         if not ours:
-            entries = [
-                Entry(ABSENT, show_published(rows[row].get(n), paper.metrics[n])) for n in names
-            ]
+            entries = [Entry(ABSENT, show_published(rows[row].get(n))) for n in names]
             lines.append(Line(row, "", 0, entries))
     return Section(data, lines)
 
@@ -118,9 +116,7 @@ def _line(
         best = group.mean(name) is not None and group.mean(name) == _best(
             name, metric, group, rivals
         )
-        entries.append(
-            Entry(show(group, name, metric), show_published(published.get(name), metric), best)
-        )
+        entries.append(Entry(show(group, name, metric), show_published(published.get(name)), best))
     return Line(group.row, group.scale, group.runs, entries)
 
 
@@ -142,7 +138,7 @@ def show(group: Group, name: str, metric: Metric) -> str:
     return text if deviation is None else f"{text} ± {deviation * metric.factor:.{metric.digits}f}"
 
 
-def show_published(value: Any, metric: Metric) -> str:
+def show_published(value: Any) -> str:
     """A published number, its deviation if it has one, as many digits as were printed."""
     if value is None:
         return ABSENT
