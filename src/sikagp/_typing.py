@@ -3,10 +3,10 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from jaxtyping import Bool, Float, Int, UInt8
+    from jaxtyping import Bool, Float, Int, Shaped, UInt8
 else:
     try:
-        from jaxtyping import Bool, Float, Int, UInt8
+        from jaxtyping import Bool, Float, Int, Shaped, UInt8
     except ImportError:
 
         class _Unchecked:
@@ -15,6 +15,6 @@ else:
             def __class_getitem__(cls, item):
                 return item[0]
 
-        Bool = Float = Int = UInt8 = _Unchecked
+        Bool = Float = Int = Shaped = UInt8 = _Unchecked
 
-__all__ = ["Bool", "Float", "Int", "UInt8"]
+__all__ = ["Bool", "Float", "Int", "Shaped", "UInt8"]

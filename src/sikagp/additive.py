@@ -20,6 +20,8 @@ from sikagp.variational import PositiveParameter, inverse_softplus
 
 INITIAL_SCALE = 0.05
 
+Weights = Float[Tensor, "features weights outputs"]
+
 
 class AdditiveGP(nn.Module):
     """Mean-field Gaussian weights per feature and output, and the kernel they are whitened with.
@@ -149,11 +151,11 @@ class AdditiveGP(nn.Module):
         self.raw_weight_scale = nn.Parameter(scale, self.raw_weight_scale.requires_grad)
         self.level = level
 
-    def weight_posterior(self) -> tuple[Tensor, Tensor]:
-        """Mean and deviation of q(w), shape (in_features, s * num_nodes, out_features)."""
+    def weight_posterior(self) -> tuple[Weights, Weights]:
+        """Mean and deviation of q(w)."""
         return at_least_float32(self.weight_mean), self.weight_scale
 
-    def weight_parameters(self) -> tuple[Tensor, Tensor]:
+    def weight_parameters(self) -> tuple[Weights, Weights]:
         """Mean of q(w) and its deviation before softplus."""
         return at_least_float32(self.weight_mean), at_least_float32(self.raw_weight_scale)
 

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from sikagp._typing import Float, Int
 from sikagp.kernels import MarkovKernel
+from sikagp.kernels.base import Points
 from sikagp.tree import GridPrior
 
 
@@ -29,7 +30,13 @@ class SparseFeatures(NamedTuple):
 
 
 def template(
-    kernel: MarkovKernel, a: Tensor, b: Tensor, c: Tensor, x: Tensor, rate: Tensor, factor: Tensor
+    kernel: MarkovKernel,
+    a: Points,
+    b: Points,
+    c: Points,
+    x: Points,
+    rate: Points,
+    factor: Float[Tensor, "*#shape s s"],
 ) -> Float[Tensor, "*shape s"]:
     """Evaluate phi_abc at x in [a, c]; ``factor`` is the innovation factor of b."""
     on_left = x < b

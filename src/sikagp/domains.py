@@ -37,7 +37,7 @@ class Domain(nn.Module):
         self.register_buffer("high", bounds[1].clone())
 
     @staticmethod
-    def _as_bound(name: str, bound: Bound) -> Tensor:
+    def _as_bound(name: str, bound: Bound) -> Float[Tensor, "*features"]:
         exact = isinstance(bound, Tensor) and bound.is_floating_point()
         value = torch.as_tensor(bound, dtype=None if exact else torch.float64).detach()
         if value.ndim > 1 or not bool(value.isfinite().all()):
@@ -102,7 +102,7 @@ class Domain(nn.Module):
         return Domain(*(end if end.ndim == 0 else end[feature] for end in (self.low, self.high)))
 
     @property
-    def width(self) -> Tensor:
+    def width(self) -> Float[Tensor, "*features"]:
         """Length of the interval, one number or one per feature."""
         return at_least_float32(self.high) - at_least_float32(self.low)
 

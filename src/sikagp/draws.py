@@ -110,7 +110,7 @@ class Paths:
         values = self._interpolate(*located)
         return values.reshape(*x.shape[:-1], values.shape[-1])
 
-    def _locate(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _locate(self, x: Float[Tensor, "*batch features"]) -> tuple[Tensor, Tensor, Tensor]:
         """Cells and two-point weights of all rows, shape (rows, features, ...)."""
         check_input(x, self.states.shape[1])
         if self.check_finite:

@@ -60,7 +60,7 @@ class DyadicGrid:
             self._check_nodes(nodes)
         self.nodes = nodes
 
-    def _check_nodes(self, nodes: Tensor) -> None:
+    def _check_nodes(self, nodes: Float[Tensor, "..."]) -> None:
         if nodes.ndim != 2 or nodes.shape[-1] != self.num_nodes:
             raise ValueError(
                 f"a grid of level {self.level} takes nodes of shape (features, {self.num_nodes}), "

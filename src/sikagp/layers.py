@@ -209,15 +209,15 @@ class SIKALayer(AdditiveGP):
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_table": TensorCache(), "_predictor": TensorCache()}
 
-    def _rows(self, x: Tensor) -> Tensor:
+    def _rows(self, x: Float[Tensor, "*batch features"]) -> Float[Tensor, "rows features"]:
         rows = x if x.ndim == 2 else x.reshape(-1, self.in_features)
         return rows.to(torch.promote_types(self.log_variance.dtype, torch.float32))
 
-    def _check_finite(self, x: Tensor) -> None:
+    def _check_finite(self, x: Float[Tensor, "*batch features"]) -> None:
         if self.check_finite and not torch.compiler.is_compiling():
             check_finite_rows(x)
 
-    def _moments(self, unit: Tensor) -> Moments:
+    def _moments(self, unit: Float[Tensor, "rows features"]) -> Moments:
         """Mean and variance at unit coordinates, by the chosen plan."""
         plan = self.plan if self.plan != "auto" else self._cheapest_plan(len(unit))
         if plan == "table" and not self._cacheable():
@@ -247,7 +247,7 @@ class SIKALayer(AdditiveGP):
             draws = flipout(points, *self.weight_posterior(), prior, num_samples, generator)
             return draws + normal_draws(*self.bias_posterior(), num_samples, generator).unsqueeze(1)
 
-    def _trained_moments(self, unit: Tensor) -> Moments:
+    def _trained_moments(self, unit: Float[Tensor, "rows features"]) -> Moments:
         bias_mean, bias_scale = self.bias_posterior()
         shape = self.num_nodes, self.kernel.state_size
         weight, raw_scale = (part.unflatten(1, shape) for part in self.weight_parameters())
@@ -275,7 +275,7 @@ class SIKALayer(AdditiveGP):
     def _build_table(self) -> NodeTable:
         return build_table(self.prior(), *self.weight_posterior())
 
-    def _predictable(self, x: Tensor) -> bool:
+    def _predictable(self, x: Float[Tensor, "*batch features"]) -> bool:
         """Whether nothing asks for a gradient and compiled prediction exists."""
         return (
             self.plan in ("auto", "table")
@@ -284,7 +284,7 @@ class SIKALayer(AdditiveGP):
             and has_predictor(self.kernel, self.log_variance)
         )
 
-    def _predict(self, x: Tensor) -> Moments:
+    def _predict(self, x: Float[Tensor, "*batch features"]) -> Moments:
         predictor = self._predictor.get(self._cache_sources(), self._build_predictor)
         mean, variance, finite = predictor(self._rows(x))
         if not finite:

@@ -17,13 +17,16 @@ from gpytorch import likelihoods, settings
 from gpytorch.likelihoods.likelihood import _OneDimensionalLikelihood
 from torch import Tensor
 
-from sikagp._typing import Float
+from sikagp._typing import Float, Shaped
 from sikagp.integrations.gpytorch import outputs_as_batch, to_gpytorch
 from sikagp.validation import check_choice
 from sikagp.variational import GaussianMarginals
 
 QUADRATURE_POINTS = 20
 _LOG_2PI = math.log(2 * math.pi)
+
+# Numbers or labels, (rows, targets) or, where there is one target, (rows,).
+Targets = Shaped[Tensor, " rows"] | Shaped[Tensor, "rows targets"]
 
 
 class HeteroscedasticGaussianLikelihood(likelihoods.Likelihood):
@@ -34,14 +37,16 @@ class HeteroscedasticGaussianLikelihood(likelihoods.Likelihood):
     The first half of a model's outputs are the means f, the second half the log variances g.
     """
 
-    def forward(self, function_samples: Tensor, *args: Any, **kwargs: Any) -> Any:
+    def forward(
+        self, function_samples: Float[Tensor, "*batch outputs"], *args: Any, **kwargs: Any
+    ) -> Any:
         """Distribution of y given outputs of shape (*batch, 2 * targets)."""
         mean, log_noise = function_samples.chunk(2, dim=-1)
         normal = torch.distributions.Normal(mean, (0.5 * log_noise).exp())
         return torch.distributions.Independent(normal, 1)
 
     def expected_log_prob(
-        self, observations: Tensor, function_dist: Any, *args: Any, **kwargs: Any
+        self, observations: Targets, function_dist: Any, *args: Any, **kwargs: Any
     ) -> Float[Tensor, "*rows"]:
         """Closed form: ``E exp(-g) = exp(-mean + variance / 2)``."""
         mean, log_noise = function_dist.mean.chunk(2, dim=-1)
@@ -74,7 +79,7 @@ def num_outputs(name: str, num_targets: int) -> int:
 
 @functools.singledispatch
 def expected_log_prob(
-    likelihood: likelihoods.Likelihood, marginals: GaussianMarginals, y: Tensor
+    likelihood: likelihoods.Likelihood, marginals: GaussianMarginals, y: Targets
 ) -> Float[Tensor, "*samples rows"]:
     """Expected log likelihood of each row, given marginals of shape (*samples, rows, outputs).
 
@@ -89,7 +94,7 @@ def expected_log_prob(
 
 @expected_log_prob.register
 def _gaussian(
-    likelihood: likelihoods.GaussianLikelihood, marginals: GaussianMarginals, y: Tensor
+    likelihood: likelihoods.GaussianLikelihood, marginals: GaussianMarginals, y: Targets
 ) -> Float[Tensor, "*samples rows"]:
     noise = likelihood.noise.flatten()
     error = (_column(y, marginals.mean) - marginals.mean).square() + marginals.variance
@@ -98,7 +103,7 @@ def _gaussian(
 
 @expected_log_prob.register
 def _heteroscedastic(
-    likelihood: HeteroscedasticGaussianLikelihood, marginals: GaussianMarginals, y: Tensor
+    likelihood: HeteroscedasticGaussianLikelihood, marginals: GaussianMarginals, y: Targets
 ) -> Float[Tensor, "*samples rows"]:
     return likelihood.expected_log_prob(y, marginals)
 
@@ -107,7 +112,7 @@ def _heteroscedastic(
 @expected_log_prob.register(likelihoods.BernoulliLikelihood)
 @expected_log_prob.register(likelihoods.PoissonLikelihood)
 def _quadrature(
-    likelihood: likelihoods.Likelihood, marginals: GaussianMarginals, y: Tensor
+    likelihood: likelihoods.Likelihood, marginals: GaussianMarginals, y: Targets
 ) -> Float[Tensor, "*samples rows"]:
     node, weight = quadrature(marginals.mean.dtype, marginals.mean.device)
     f = marginals.mean + marginals.stddev * node.view(-1, *[1] * marginals.mean.ndim)
@@ -117,13 +122,13 @@ def _quadrature(
 
 @expected_log_prob.register
 def _softmax(
-    likelihood: likelihoods.SoftmaxLikelihood, marginals: GaussianMarginals, y: Tensor
+    likelihood: likelihoods.SoftmaxLikelihood, marginals: GaussianMarginals, y: Targets
 ) -> Float[Tensor, "*samples rows"]:
     return sampled_log_prob(likelihood, marginals, y).mean(0)
 
 
 def sampled_log_prob(
-    likelihood: likelihoods.SoftmaxLikelihood, marginals: GaussianMarginals, y: Tensor
+    likelihood: likelihoods.SoftmaxLikelihood, marginals: GaussianMarginals, y: Targets
 ) -> Float[Tensor, "draws *samples rows"]:
     """``log p(y | f)`` at draws of f, together at least GPyTorch's number of likelihood samples."""
     components = marginals.mean[..., 0, 0].numel()
@@ -143,14 +148,18 @@ def mix_classes(
 
 @functools.singledispatch
 def conditional_log_prob(
-    likelihood: likelihoods.Likelihood, f: Float[Tensor, "*samples rows outputs"], y: Tensor
+    likelihood: likelihoods.Likelihood, f: Float[Tensor, "*samples rows outputs"], y: Targets
 ) -> Float[Tensor, "*samples rows outputs"]:
     """``log p(y | f)`` where every target depends on its own output."""
     return likelihood(f).log_prob(y)
 
 
 @conditional_log_prob.register
-def _student_t(likelihood: likelihoods.StudentTLikelihood, f: Tensor, y: Tensor) -> Tensor:
+def _student_t(
+    likelihood: likelihoods.StudentTLikelihood,
+    f: Float[Tensor, "*samples rows outputs"],
+    y: Shaped[Tensor, "rows outputs"],
+) -> Float[Tensor, "*samples rows outputs"]:
     degrees, noise = likelihood.deg_free.flatten(), likelihood.noise.flatten()
     half = 0.5 * (degrees + 1)
     constant = torch.lgamma(half) - torch.lgamma(0.5 * degrees)
@@ -159,18 +168,26 @@ def _student_t(likelihood: likelihoods.StudentTLikelihood, f: Tensor, y: Tensor)
 
 
 @conditional_log_prob.register
-def _bernoulli(likelihood: likelihoods.BernoulliLikelihood, f: Tensor, y: Tensor) -> Tensor:
+def _bernoulli(
+    likelihood: likelihoods.BernoulliLikelihood,
+    f: Float[Tensor, "*samples rows outputs"],
+    y: Shaped[Tensor, "rows outputs"],
+) -> Float[Tensor, "*samples rows outputs"]:
     return torch.special.log_ndtr(torch.where(y > 0, f, -f))
 
 
 @conditional_log_prob.register
-def _poisson(likelihood: likelihoods.PoissonLikelihood, f: Tensor, y: Tensor) -> Tensor:
+def _poisson(
+    likelihood: likelihoods.PoissonLikelihood,
+    f: Float[Tensor, "*samples rows outputs"],
+    y: Shaped[Tensor, "rows outputs"],
+) -> Float[Tensor, "*samples rows outputs"]:
     rate = F.softplus(f).clamp_min(torch.finfo(f.dtype).tiny)
     return y * rate.log() - rate - torch.lgamma(y + 1)
 
 
 @functools.cache
-def _hermite(points: int) -> tuple[Tensor, Tensor]:
+def _hermite(points: int) -> tuple[Float[Tensor, " nodes"], Float[Tensor, " nodes"]]:
     node, weight = np.polynomial.hermite_e.hermegauss(points)
     return torch.from_numpy(node), torch.from_numpy(weight / weight.sum())
 
@@ -183,7 +200,9 @@ def quadrature(
     return node.to(device, dtype), weight.to(device, dtype)
 
 
-def _column(y: Tensor, mean: Tensor) -> Tensor:
+def _column(
+    y: Targets, mean: Float[Tensor, "*samples rows targets"]
+) -> Shaped[Tensor, "rows targets"]:
     """Targets as (rows, targets), whether or not a single target came with its dimension."""
     if y.ndim == 1 and mean.shape[-1] == 1:
         y = y.unsqueeze(-1)

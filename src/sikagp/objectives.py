@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from sikagp._typing import Float
 from sikagp.integrations.gpytorch import as_gp
-from sikagp.likelihoods import expected_log_prob
+from sikagp.likelihoods import Targets, expected_log_prob
 from sikagp.mixtures import GaussianMixture, as_mixture
 from sikagp.predictions import log_marginal
 from sikagp.validation import check_count
@@ -36,12 +36,12 @@ class _RowObjective(_ApproximateMarginalLogLikelihood):
             raise ValueError(f"beta must not be negative, got {beta}")
         super().__init__(likelihood, as_gp(model), check_count("num_data", num_data), beta)
 
-    def row_terms(self, output: Output, y: Tensor) -> Float[Tensor, " rows"]:
+    def row_terms(self, output: Output, y: Targets) -> Float[Tensor, " rows"]:
         """What the data say about each row."""
         raise NotImplementedError
 
     def forward(
-        self, output: Output, y: Tensor, weight: Float[Tensor, " rows"] | None = None
+        self, output: Output, y: Targets, weight: Float[Tensor, " rows"] | None = None
     ) -> Float[Tensor, ""]:
         """Objective per training row, to be maximised."""
         terms = self.row_terms(output, y)
@@ -50,7 +50,7 @@ class _RowObjective(_ApproximateMarginalLogLikelihood):
         divergence = self.model.variational_strategy.kl_divergence()
         return terms.mean() - divergence * (self.beta / self.num_data) + self._log_prior()
 
-    def _log_prior(self) -> Tensor | float:
+    def _log_prior(self) -> Float[Tensor, ""] | float:
         """Log density of priors on the likelihood's parameters, if it has any."""
         terms = [
             prior.log_prob(closure(module)).sum()
@@ -66,7 +66,7 @@ class VariationalELBO(_RowObjective, gpytorch.mlls.VariationalELBO):
     likelihood of GPyTorch will do.
     """
 
-    def row_terms(self, output: Output, y: Tensor) -> Float[Tensor, " rows"]:
+    def row_terms(self, output: Output, y: Targets) -> Float[Tensor, " rows"]:
         """Expected log likelihood of each row, averaged over a deep model's samples."""
         return expected_log_prob(self.likelihood, as_mixture(output).components, y).mean(0)
 
@@ -74,7 +74,7 @@ class VariationalELBO(_RowObjective, gpytorch.mlls.VariationalELBO):
 class PredictiveLogLikelihood(_RowObjective, gpytorch.mlls.PredictiveLogLikelihood):
     """Log density of y under the prediction, less the KL divergence (Jankowiak et al., 2020)."""
 
-    def row_terms(self, output: Output, y: Tensor) -> Float[Tensor, " rows"]:
+    def row_terms(self, output: Output, y: Targets) -> Float[Tensor, " rows"]:
         """Log predictive density of each row; the mixture is inside the logarithm."""
         return log_marginal(self.likelihood, output, y)
 

@@ -27,7 +27,7 @@ from sikagp.tree import BridgeTree, GridPrior, grid_prior
 OPEN_SHARES = {"full": (1.0, 1.0), "outside": (0.0, 1.0), "none": (0.0, 0.0)}
 
 Moments = tuple[Float[Tensor, "rows outputs"], Float[Tensor, "rows outputs"]]
-Predict = Callable[[Tensor], tuple[Tensor, Tensor, bool]]
+Predict = Callable[[Float[Tensor, "rows features"]], tuple[Tensor, Tensor, bool]]
 
 
 class NodeTable(NamedTuple):

@@ -5,8 +5,10 @@ import contextlib
 import torch
 from torch import Tensor
 
+from sikagp._typing import Float
 
-def at_least_float32(tensor: Tensor) -> Tensor:
+
+def at_least_float32(tensor: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     """Widen half-precision numbers; float32 and float64 pass through."""
     return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
 

@@ -22,6 +22,7 @@ from torch.distributions import (
 from sikagp._typing import Float
 from sikagp.likelihoods import (
     HeteroscedasticGaussianLikelihood,
+    Targets,
     mix_classes,
     quadrature,
     sampled_log_prob,
@@ -157,7 +158,7 @@ def class_probabilities(
 
 
 def log_marginal(
-    likelihood: likelihoods.Likelihood, output: GaussianMarginals | GaussianMixture, y: Tensor
+    likelihood: likelihoods.Likelihood, output: GaussianMarginals | GaussianMixture, y: Targets
 ) -> Float[Tensor, " rows"]:
     """Log density of y under the prediction, one number per row; differentiable.
 
@@ -169,7 +170,7 @@ def log_marginal(
     return log_density(predictive(likelihood, output), y)
 
 
-def log_density(prediction: GaussianMixture | Distribution, y: Tensor) -> Float[Tensor, " rows"]:
+def log_density(prediction: GaussianMixture | Distribution, y: Targets) -> Float[Tensor, " rows"]:
     """Log density (or probability) of y under its prediction, jointly over the targets of a row."""
     if isinstance(prediction, Categorical):
         return prediction.log_prob(y)

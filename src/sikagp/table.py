@@ -54,7 +54,9 @@ def node_states(
     return states
 
 
-def _apply(matrix: Tensor, state: Tensor) -> Tensor:
+def _apply(
+    matrix: Float[Tensor, "features #cells s s"], state: Float[Tensor, "features #cells s outputs"]
+) -> Float[Tensor, "features cells s outputs"]:
     return torch.einsum("dnij,dnjo->dnio", matrix, state)
 
 
@@ -103,8 +105,14 @@ def neighbours(half: int) -> tuple[slice, slice, slice]:
 
 
 def split_cells(
-    a: Tensor, cross: Tensor, c: Tensor, g_left: Tensor, g_right: Tensor
-) -> tuple[Tensor, Tensor]:
+    a: Float[Tensor, "features cells s s outputs"],
+    cross: Float[Tensor, "features cells s s outputs"],
+    c: Float[Tensor, "features cells s s outputs"],
+    g_left: Float[Tensor, "features bridges s s"],
+    g_right: Float[Tensor, "features bridges s s"],
+) -> tuple[
+    Float[Tensor, "features cells s s outputs"], Float[Tensor, "features cells s s outputs"]
+]:
     """Neighbour covariances of the two halves of each cell."""
     c_left = torch.einsum("dnijo,dnkj->dniko", a, g_left)
     c_left += torch.einsum("dnijo,dnkj->dniko", cross, g_right)
@@ -136,8 +144,13 @@ def interpolate_each(
 
 
 def _at_two_ends(
-    kept: str, cell: Tensor, left: Tensor, right: Tensor, states: Tensor, covariances: Tensor
-) -> tuple[Tensor, Tensor]:
+    kept: str,
+    cell: Int[Tensor, "rows features"],
+    left: Float[Tensor, "rows features s"],
+    right: Float[Tensor, "rows features s"],
+    states: Float[Tensor, "features nodes s outputs"],
+    covariances: Float[Tensor, "features nodes 2 s s outputs"],
+) -> tuple[Float[Tensor, "rows *kept"], Float[Tensor, "rows *kept"]]:
     """Mean and variance as in the module's docstring; ``kept`` are the dimensions not summed."""
     feature = torch.arange(cell.shape[1], device=cell.device)
     z_left, z_right = states[feature, cell], states[feature, cell + 1]

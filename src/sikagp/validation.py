@@ -5,6 +5,8 @@ from collections.abc import Collection
 import torch
 from torch import Tensor
 
+from sikagp._typing import Float
+
 MAX_LEVEL = 20
 
 
@@ -76,7 +78,7 @@ def check_input(x: Tensor, num_features: int) -> None:
         )
 
 
-def check_finite_rows(x: Tensor) -> None:
+def check_finite_rows(x: Float[Tensor, "*batch features"]) -> None:
     """Refuse NaN and infinity, and say how many rows hold them."""
     # One pass: NaN and infinity survive a sum. A sum of finite numbers may overflow, too.
     if bool(x.sum().isfinite()) or bool(x.isfinite().all()):

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from gpytorch.distributions import MultitaskMultivariateNormal
 
 
-def inverse_softplus(value: Tensor) -> Tensor:
+def inverse_softplus(value: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     """Return y with ``softplus(y) = value``, for positive values of any size."""
     return value + torch.log(-torch.expm1(-value))
 
@@ -50,7 +50,9 @@ class PositiveParameter:
             raw.copy_(self.encode(value))
 
 
-def standard_normal_kl(mean: Tensor, scale: Tensor) -> Float[Tensor, ""]:
+def standard_normal_kl(
+    mean: Float[Tensor, "*shape"], scale: Float[Tensor, "*shape"]
+) -> Float[Tensor, ""]:
     """KL(N(mean, scale^2) || N(0, 1)), summed over all elements."""
     return 0.5 * (mean.square() + scale.square() - 1).sum() - scale.log().sum()
 

@@ -11,7 +11,7 @@ from sklearn.pipeline import FeatureUnion, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, QuantileTransformer, StandardScaler
 from torch import Tensor
 
-from sikagp._typing import Float
+from sikagp._typing import Float, Int
 from sikagp.experiments.data import Table
 from sikagp.validation import check_choice
 
@@ -100,7 +100,7 @@ def prepare(table: Table, options: TableOptions, *, seed: int) -> Prepared:
     inputs.fit(table.x[learned].numpy())
     center, scale = float(table.y[learned].mean()), float(table.y[learned].std(correction=0))
 
-    def rows(index: Tensor) -> Rows:
+    def rows(index: Int[Tensor, " chosen"]) -> Rows:
         x = torch.from_numpy(inputs.transform(table.x[index].numpy()))
         return x.float(), ((table.y[index] - center) / scale).float()
 

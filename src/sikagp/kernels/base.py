@@ -18,6 +18,9 @@ from torch import Tensor
 
 from sikagp._typing import Float
 
+# Numbers of any shape; those of one call are broadcast against each other.
+Points = Float[Tensor, "*#shape"]
+
 
 class Bridge(NamedTuple):
     """Gains and innovation factor of a state between two others."""
@@ -63,7 +66,7 @@ class MarkovKernel(ABC):
     predictable: bool = False  # whether compiled prediction knows its two-point weights
 
     @abstractmethod
-    def covariance(self, x: Tensor, y: Tensor, rate: Tensor) -> Tensor:
+    def covariance(self, x: Points, y: Points, rate: Points) -> Float[Tensor, "*shape"]:
         """Return k(x, y), element by element with broadcasting."""
 
     @abstractmethod
@@ -71,26 +74,26 @@ class MarkovKernel(ABC):
         """Return a factor F of the joint covariance F F^T of the states at 0 and at 1."""
 
     @abstractmethod
-    def bridge(self, a: Tensor, b: Tensor, c: Tensor, rate: Tensor) -> Bridge:
+    def bridge(self, a: Points, b: Points, c: Points, rate: Points) -> Bridge:
         """Gains and innovation of the state at b given those at a and c."""
 
-    def midpoint(self, half: Tensor, rate: Tensor) -> Bridge:
+    def midpoint(self, half: Points, rate: Points) -> Bridge:
         """Gains and innovation halfway between two points, for a stationary kernel."""
         return self.bridge(torch.zeros_like(half), half, 2 * half, rate)
 
     @abstractmethod
-    def interpolate(self, a: Tensor, x: Tensor, c: Tensor, rate: Tensor) -> Interpolation:
+    def interpolate(self, a: Points, x: Points, c: Points, rate: Points) -> Interpolation:
         """Weights of f(x) on the states at a and c: the first rows of the bridge at x."""
 
     @abstractmethod
-    def extrapolate(self, offset: Tensor, rate: Tensor) -> Extrapolation:
+    def extrapolate(self, offset: Points, rate: Points) -> Extrapolation:
         """Weights of f beyond the grid; ``offset`` is x minus the nearer end, 0 inside."""
 
-    def interpolate_slope(self, a: Tensor, x: Tensor, c: Tensor, rate: Tensor) -> Interpolation:
+    def interpolate_slope(self, a: Points, x: Points, c: Points, rate: Points) -> Interpolation:
         """Weights of f'(x) on the states at a and c: the second rows of the bridge at x."""
         raise self._no_slope()
 
-    def extrapolate_slope(self, offset: Tensor, rate: Tensor) -> Extrapolation:
+    def extrapolate_slope(self, offset: Points, rate: Points) -> Extrapolation:
         """Weights of f' beyond the grid."""
         raise self._no_slope()
 
@@ -101,7 +104,7 @@ class MarkovKernel(ABC):
         )
 
     def two_point(
-        self, a: Tensor, x: Tensor, c: Tensor, rate: Tensor, *, slope: bool = False
+        self, a: Points, x: Points, c: Points, rate: Points, *, slope: bool = False
     ) -> TwoPoint:
         """Interpolate inside the grid, extrapolate from the nearer end beyond it.
 
@@ -130,7 +133,7 @@ class ScalarMarkovKernel(MarkovKernel):
 
     state_size = 1
 
-    def bridge(self, a: Tensor, b: Tensor, c: Tensor, rate: Tensor) -> Bridge:
+    def bridge(self, a: Points, b: Points, c: Points, rate: Points) -> Bridge:
         """Gains and innovation of f(b) given f(a) and f(c), as 1 x 1 matrices."""
         left, right, residual = self.interpolate(a, b, c, rate)
         return Bridge(left.unsqueeze(-1), right.unsqueeze(-1), residual.sqrt()[..., None, None])

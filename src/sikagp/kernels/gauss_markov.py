@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from sikagp._typing import Float
-from sikagp.kernels.base import Extrapolation, Interpolation, ScalarMarkovKernel
+from sikagp.kernels.base import Extrapolation, Interpolation, Points, ScalarMarkovKernel
 
 
 class GaussMarkov(ScalarMarkovKernel):
@@ -40,11 +40,11 @@ class GaussMarkov(ScalarMarkovKernel):
         if not bool((self._cross(x[:-1], x[1:]) > 0).all()):
             raise ValueError("p / q must increase on [0, 1]; otherwise p(min) q(max) is no kernel")
 
-    def _cross(self, a: Tensor, c: Tensor) -> Tensor:
+    def _cross(self, a: Points, c: Points) -> Float[Tensor, "*shape"]:
         a, c = a.double(), c.double()
         return self.p(c) * self.q(a) - self.p(a) * self.q(c)
 
-    def covariance(self, x: Tensor, y: Tensor, rate: Tensor) -> Tensor:
+    def covariance(self, x: Points, y: Points, rate: Points) -> Float[Tensor, "*shape"]:
         """Return p(min(x, y)) q(max(x, y))."""
         return self.p(torch.minimum(x, y)) * self.q(torch.maximum(x, y))
 
@@ -57,7 +57,7 @@ class GaussMarkov(ScalarMarkovKernel):
         factor = torch.stack([first, torch.zeros_like(first), q1 / q0 * first, rest])
         return factor.unflatten(-1, (2, 2)).to(rate.dtype).expand(*rate.shape, 2, 2)
 
-    def interpolate(self, a: Tensor, x: Tensor, c: Tensor, rate: Tensor) -> Interpolation:
+    def interpolate(self, a: Points, x: Points, c: Points, rate: Points) -> Interpolation:
         """Weights by the cross ratios of the class docstring, computed in float64."""
         after, before = self._cross(x, c), self._cross(a, x)
         whole = self._cross(a, c)
@@ -65,21 +65,21 @@ class GaussMarkov(ScalarMarkovKernel):
         left, right, residual = (part.to(x.dtype) for part in parts)
         return Interpolation(left.unsqueeze(-1), right.unsqueeze(-1), residual)
 
-    def extrapolate(self, offset: Tensor, rate: Tensor) -> Extrapolation:
+    def extrapolate(self, offset: Points, rate: Points) -> Extrapolation:
         """Keep the value at the end of the interval."""
         return Extrapolation(torch.ones_like(offset).unsqueeze(-1), torch.zeros_like(offset))
 
 
 # Named functions, so that a layer with one of these kernels can be pickled.
-def _identity(x: Tensor) -> Tensor:
+def _identity(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     return x
 
 
-def _one(x: Tensor) -> Tensor:
+def _one(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     return torch.ones_like(x)
 
 
-def _one_minus(x: Tensor) -> Tensor:
+def _one_minus(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     return 1 - x
 
 

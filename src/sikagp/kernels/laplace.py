@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from sikagp._typing import Float
-from sikagp.kernels.base import Bridge, Extrapolation, Interpolation, ScalarMarkovKernel
+from sikagp.kernels.base import Bridge, Extrapolation, Interpolation, Points, ScalarMarkovKernel
 
 
 class Laplace(ScalarMarkovKernel):
@@ -19,7 +19,7 @@ class Laplace(ScalarMarkovKernel):
     stationary = True
     predictable = True
 
-    def covariance(self, x: Tensor, y: Tensor, rate: Tensor) -> Tensor:
+    def covariance(self, x: Points, y: Points, rate: Points) -> Float[Tensor, "*shape"]:
         """Return exp(-theta |x - y|)."""
         return torch.exp(-rate * (x - y).abs())
 
@@ -29,14 +29,14 @@ class Laplace(ScalarMarkovKernel):
         c2 = (-torch.expm1(-rate) / 2).sqrt()
         return torch.stack([c1, c2, c1, -c2], dim=-1).unflatten(-1, (2, 2))
 
-    def midpoint(self, half: Tensor, rate: Tensor) -> Bridge:
+    def midpoint(self, half: Points, rate: Points) -> Bridge:
         """Gains ``1 / (2 cosh(theta h))`` and factor ``sqrt(tanh(theta h))``."""
         t = rate * half
         decay = torch.exp(-t)
         gain = (decay / (1 + decay * decay))[..., None, None]
         return Bridge(gain, gain, torch.tanh(t).sqrt()[..., None, None])
 
-    def interpolate(self, a: Tensor, x: Tensor, c: Tensor, rate: Tensor) -> Interpolation:
+    def interpolate(self, a: Points, x: Points, c: Points, rate: Points) -> Interpolation:
         """Weights ``sinh(theta (c-x)) / sinh(theta (c-a))`` and its mirror image."""
         u, v = rate * (x - a), rate * (c - x)
         e_u, e_v = torch.expm1(-2 * u).neg(), torch.expm1(-2 * v).neg()
@@ -46,7 +46,7 @@ class Laplace(ScalarMarkovKernel):
         left, right = torch.exp(-u) * left_share, torch.exp(-v) * right_share
         return Interpolation(left.unsqueeze(-1), right.unsqueeze(-1), e_u * left_share)
 
-    def extrapolate(self, offset: Tensor, rate: Tensor) -> Extrapolation:
+    def extrapolate(self, offset: Points, rate: Points) -> Extrapolation:
         """Relax to the prior: gain ``exp(-theta t)``, residual ``1 - exp(-2 theta t)``."""
         t = rate * offset.abs()
         return Extrapolation(torch.exp(-t).unsqueeze(-1), torch.expm1(-2 * t).neg())

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from sikagp._typing import Float
-from sikagp.kernels.base import Bridge, Extrapolation, Interpolation, MarkovKernel
+from sikagp.kernels.base import Bridge, Extrapolation, Interpolation, MarkovKernel, Points
 
 
 class Matern(MarkovKernel):
@@ -46,7 +46,7 @@ class Matern(MarkovKernel):
             for m in range(s):
                 self._products[k + m] += self.diffusion * torch.outer(column[k], column[m])
 
-    def covariance(self, x: Tensor, y: Tensor, rate: Tensor) -> Tensor:
+    def covariance(self, x: Points, y: Points, rate: Points) -> Float[Tensor, "*shape"]:
         """Return k(x, y), the first entry of A(t) P."""
         t = self._distance((x - y).abs(), rate)
         stationary = self._noise(torch.full_like(t, math.inf))
@@ -62,7 +62,7 @@ class Matern(MarkovKernel):
         bottom = torch.cat([self._transition(t) @ first, rest], dim=-1)
         return torch.cat([top, bottom], dim=-2).to(rate.dtype)
 
-    def bridge(self, a: Tensor, b: Tensor, c: Tensor, rate: Tensor) -> Bridge:
+    def bridge(self, a: Points, b: Points, c: Points, rate: Points) -> Bridge:
         """Gains, and a factor from the sum of the precisions that either side lends."""
         u, v = self._distance(b - a, rate), self._distance(c - b, rate)
         scale = self._scale(u + v)
@@ -74,7 +74,7 @@ class Matern(MarkovKernel):
         parts = signs * self._right_gain(v, u), self._right_gain(u, v), factor
         return Bridge(*(part.to(b.dtype) for part in parts))
 
-    def interpolate(self, a: Tensor, x: Tensor, c: Tensor, rate: Tensor) -> Interpolation:
+    def interpolate(self, a: Points, x: Points, c: Points, rate: Points) -> Interpolation:
         """Weights of f(x) on the end states, and the variance they leave."""
         u, v = self._distance(x - a, rate), self._distance(c - x, rate)
         noise = self._noise(u)[..., 0, :]
@@ -84,14 +84,14 @@ class Matern(MarkovKernel):
         residual = (noise[..., 0] - (right * carried).sum(-1)).clamp_min(0)
         return Interpolation(*(part.to(x.dtype) for part in (left, right, residual)))
 
-    def extrapolate(self, offset: Tensor, rate: Tensor) -> Extrapolation:
+    def extrapolate(self, offset: Points, rate: Points) -> Extrapolation:
         """Carry the end state outwards; derivatives change sign on the left."""
         t = self._distance(offset.abs(), rate)
         gain = self._transition(t)[..., 0, :]
         gain = torch.where((offset < 0).unsqueeze(-1), gain * self._signs(t), gain)
         return Extrapolation(gain.to(offset.dtype), self._noise(t)[..., 0, 0].to(offset.dtype))
 
-    def interpolate_slope(self, a: Tensor, x: Tensor, c: Tensor, rate: Tensor) -> Interpolation:
+    def interpolate_slope(self, a: Points, x: Points, c: Points, rate: Points) -> Interpolation:
         """Weights of f'(x), by the second row of the gains, and the variance they leave."""
         u, v = self._distance(x - a, rate), self._distance(c - x, rate)
         right = self._right_gain(u, v)[..., 1, :]
@@ -103,7 +103,7 @@ class Matern(MarkovKernel):
         parts = left * speed.unsqueeze(-1), right * speed.unsqueeze(-1), residual * speed.square()
         return Interpolation(*(part.to(x.dtype) for part in parts))
 
-    def extrapolate_slope(self, offset: Tensor, rate: Tensor) -> Extrapolation:
+    def extrapolate_slope(self, offset: Points, rate: Points) -> Extrapolation:
         """Second row of the state carried outwards; on the left, even derivatives change sign."""
         t = self._distance(offset.abs(), rate)
         speed = self._distance(torch.ones_like(offset), rate)
@@ -113,23 +113,23 @@ class Matern(MarkovKernel):
         gain = gain * speed.unsqueeze(-1)
         return Extrapolation(gain.to(offset.dtype), residual.to(offset.dtype))
 
-    def _distance(self, distance: Tensor, rate: Tensor) -> Tensor:
+    def _distance(self, distance: Points, rate: Points) -> Float[Tensor, "*shape"]:
         return math.sqrt(2 * self.smoothness) * (rate * distance).double()
 
-    def _signs(self, like: Tensor) -> Tensor:
+    def _signs(self, like: Float[Tensor, "..."]) -> Float[Tensor, " s"]:
         return (-1.0) ** torch.arange(self.state_size, dtype=like.dtype, device=like.device)
 
-    def _scale(self, t: Tensor) -> Float[Tensor, "*shape s"]:
+    def _scale(self, t: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape s"]:
         s = self.state_size
         power = torch.arange(s - 0.5, 0, -1, dtype=t.dtype, device=t.device)
         return t.unsqueeze(-1) ** power
 
-    def _transition(self, t: Tensor) -> Float[Tensor, "*shape s s"]:
+    def _transition(self, t: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape s s"]:
         power = torch.arange(self.state_size, dtype=t.dtype, device=t.device)
         terms = torch.exp(-t).unsqueeze(-1) * t.unsqueeze(-1) ** power
         return torch.tensordot(terms, self._powers.to(t.device), dims=1)
 
-    def _noise(self, t: Tensor) -> Float[Tensor, "*shape s s"]:
+    def _noise(self, t: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape s s"]:
         """Q(t), by the integrals of r^k exp(-2 r) from 0 to t."""
         integrals = [-0.5 * torch.expm1(-2 * t)]
         for k in range(1, 2 * self.state_size - 1):
@@ -137,14 +137,19 @@ class Matern(MarkovKernel):
             integrals.append(math.factorial(k) / 2 ** (k + 1) * share)
         return torch.tensordot(torch.stack(integrals, dim=-1), self._products.to(t.device), dims=1)
 
-    def _inverse_noise(self, t: Tensor) -> Float[Tensor, "*shape s s"]:
+    def _inverse_noise(self, t: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape s s"]:
         outer = _outer(self._scale(t))
         return _inverse(self._noise(t) / outer) / outer
 
-    def _right_gain(self, u: Tensor, v: Tensor) -> Float[Tensor, "*shape s s"]:
+    def _right_gain(self, u: Points, v: Points) -> Float[Tensor, "*shape s s"]:
         return self._noise(u) @ self._transition(v).mT @ self._inverse_noise(u + v)
 
-    def _first_row(self, noise: Tensor, u: Tensor, v: Tensor) -> Float[Tensor, "*shape s"]:
+    def _first_row(
+        self,
+        noise: Float[Tensor, "*shape s"],
+        u: Float[Tensor, "*shape"],
+        v: Float[Tensor, "*shape"],
+    ) -> Float[Tensor, "*shape s"]:
         """First row of the gain towards the end at distance v."""
         row = (self._transition(v) * noise.unsqueeze(-2)).sum(-1)
         return (row.unsqueeze(-1) * self._inverse_noise(u + v)).sum(-2)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from sikagp._typing import Float, Int
+from sikagp._typing import Float, Int, Shaped
 from sikagp.metrics.validation import check_labels, check_probabilities
 from sikagp.precision import at_least_float32
 from sikagp.validation import check_count
@@ -19,14 +19,14 @@ class ReliabilityBins(NamedTuple):
     """Predictions sorted by confidence into equal bins (a, b] of [0, 1]: sums over each bin.
 
     Attributes:
-        rows: number of rows, shape (bins,).
-        confidence: sum of the largest probabilities, shape (bins,).
-        correct: number of rows whose most probable class is the true one, shape (bins,).
+        rows: number of rows.
+        confidence: sum of the largest probabilities.
+        correct: number of rows whose most probable class is the true one.
     """
 
-    rows: Tensor
-    confidence: Tensor
-    correct: Tensor
+    rows: Float[Tensor, " bins"]
+    confidence: Float[Tensor, " bins"]
+    correct: Float[Tensor, " bins"]
 
     @property
     def edges(self) -> Float[Tensor, " edges"]:
@@ -60,7 +60,7 @@ def reliability_bins(
     index = torch.bucketize(confidence, inner)
     correct = predicted == target.flatten()
 
-    def total(values: Tensor) -> Tensor:
+    def total(values: Shaped[Tensor, " rows"]) -> Float[Tensor, " bins"]:
         zeros = torch.zeros(num_bins, device=probs.device, dtype=accumulation_dtype())
         return zeros.index_add(0, index, values.to(zeros.dtype))
 

@@ -13,12 +13,14 @@ from torch import Tensor
 from torchmetrics import Metric, MetricCollection
 from torchmetrics.utilities import dim_zero_cat
 
+from sikagp._typing import Float, Int, Shaped
 from sikagp.metrics import classification, detection, regression
 from sikagp.metrics.classification import ReliabilityBins, accumulation_dtype, reliability_bins
+from sikagp.metrics.detection import Marks
 from sikagp.metrics.validation import check_scores
 from sikagp.validation import check_count, check_fraction
 
-Score = Callable[..., Tensor]
+Score = Callable[..., Float[Tensor, ""]]
 
 
 class RowAverage(Metric):
@@ -40,7 +42,7 @@ class RowAverage(Metric):
         self.add_state("total", zero, dist_reduce_fx="sum")
         self.add_state("count", torch.zeros((), dtype=torch.long), dist_reduce_fx="sum")
 
-    def update(self, *inputs: Tensor) -> None:
+    def update(self, *inputs: Shaped[Tensor, "..."]) -> None:
         """Add rows: the arguments of the score, each of shape (..., rows, ...)."""
         size = inputs[-1].numel()
         if size > 0:
@@ -48,7 +50,7 @@ class RowAverage(Metric):
             self.total += value**self.power * size
             self.count += size
 
-    def compute(self) -> Tensor:
+    def compute(self) -> Float[Tensor, ""]:
         """Score of all rows so far, shape (); NaN if there are none."""
         return (self.total / self.count) ** (1 / self.power)
 
@@ -66,7 +68,7 @@ class ExpectedCalibrationError(Metric):
         zeros = torch.zeros(len(ReliabilityBins._fields), num_bins, dtype=accumulation_dtype())
         self.add_state("totals", zeros, dist_reduce_fx="sum")
 
-    def update(self, probs: Tensor, target: Tensor) -> None:
+    def update(self, probs: Float[Tensor, "*batch classes"], target: Int[Tensor, "*batch"]) -> None:
         """Add rows: probabilities (*batch, classes) and labels (*batch)."""
         self.totals += torch.stack(reliability_bins(probs, target, num_bins=self.num_bins))
 
@@ -74,7 +76,7 @@ class ExpectedCalibrationError(Metric):
         """Counts, confidences and correct rows of this process so far, shape (bins,) each."""
         return ReliabilityBins(*self.totals)
 
-    def compute(self) -> Tensor:
+    def compute(self) -> Float[Tensor, ""]:
         """ECE of all rows so far, shape (); NaN if there are none."""
         return self.bins().ece
 
@@ -92,13 +94,13 @@ class PooledScore(Metric):
         self.add_state("scores", [], dist_reduce_fx="cat")
         self.add_state("marks", [], dist_reduce_fx="cat")
 
-    def update(self, score: Tensor, positive: Tensor) -> None:
+    def update(self, score: Float[Tensor, " rows"], positive: Marks) -> None:
         """Add rows: scores and marks (1: positive class), shape (rows,) each."""
         check_scores(score, positive)
         self.scores.append(score.detach())
         self.marks.append(positive.long())
 
-    def compute(self) -> Tensor:
+    def compute(self) -> Float[Tensor, ""]:
         """Score of all rows so far, shape (); NaN unless both classes are present."""
         if len(self.scores) == 0:
             return torch.full((), torch.nan, device=self.device)
@@ -186,19 +188,36 @@ def _collect(
     return MetricCollection(dict(metrics), prefix=prefix, compute_groups=list(shared) or False)
 
 
-def _gaussian_rmse(mean: Tensor, variance: Tensor, target: Tensor) -> Tensor:
+def _gaussian_rmse(
+    mean: Float[Tensor, "*shape"],
+    variance: Float[Tensor, "*shape"],
+    target: Float[Tensor, "*shape"],
+) -> Float[Tensor, ""]:
     return regression.rmse(mean, target)
 
 
-def _mixture_rmse(means: Tensor, variances: Tensor, target: Tensor) -> Tensor:
+def _mixture_rmse(
+    means: Float[Tensor, "components *shape"],
+    variances: Float[Tensor, "components *shape"],
+    target: Float[Tensor, "*shape"],
+) -> Float[Tensor, ""]:
     return regression.rmse(regression.mixture_moments(means, variances)[0], target)
 
 
-def _matched_nlpd(means: Tensor, variances: Tensor, target: Tensor) -> Tensor:
+def _matched_nlpd(
+    means: Float[Tensor, "components *shape"],
+    variances: Float[Tensor, "components *shape"],
+    target: Float[Tensor, "*shape"],
+) -> Float[Tensor, ""]:
     return regression.nlpd(*regression.mixture_moments(means, variances), target)
 
 
-def _of_classes(score: Score, num_classes: int, probs: Tensor, target: Tensor) -> Tensor:
+def _of_classes(
+    score: Score,
+    num_classes: int,
+    probs: Float[Tensor, "*batch classes"],
+    target: Int[Tensor, "*batch"],
+) -> Float[Tensor, ""]:
     if probs.shape[-1] != num_classes:
         raise ValueError(f"expected {num_classes} classes, got probs of {tuple(probs.shape)}")
     return score(probs, target)

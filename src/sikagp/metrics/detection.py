@@ -48,7 +48,9 @@ def fpr_at_tpr(
 
     check_fraction("tpr", tpr)
 
-    def first_false_rate(ranks: Tensor, marks: Tensor) -> Tensor:
+    def first_false_rate(
+        ranks: Float[Tensor, " rows"], marks: Int[Tensor, " rows"]
+    ) -> Float[Tensor, ""]:
         false_rate, true_rate, _ = binary_roc(ranks, marks)
         return false_rate[(true_rate >= tpr).nonzero()[0, 0]]
 
@@ -56,8 +58,8 @@ def fpr_at_tpr(
 
 
 def _both_present(
-    curve: Callable[[Tensor, Tensor], Tensor], score: Tensor, positive: Tensor
-) -> Tensor:
+    curve: Callable[[Tensor, Tensor], Tensor], score: Float[Tensor, " rows"], positive: Marks
+) -> Float[Tensor, ""]:
     """Evaluate on ranks scaled to [0, 1], which torchmetrics does not take for logits.
 
     It would squash other scores by a sigmoid, and tie the large ones.

@@ -159,18 +159,28 @@ def mixture_crps(
     return (error - 0.5 * spread / len(means)).mean()
 
 
-def _log_density(mean: Tensor, variance: Tensor, target: Tensor) -> Tensor:
+def _log_density(
+    mean: Float[Tensor, "*components_and_shape"],
+    variance: Float[Tensor, "*components_and_shape"],
+    target: Float[Tensor, "*shape"],
+) -> Float[Tensor, "*components_and_shape"]:
     mean, variance = at_least_float32(mean), at_least_float32(variance)
     return -0.5 * ((target - mean).square() / variance + torch.log(2 * math.pi * variance))
 
 
-def _erf(mean: Tensor, variance: Tensor, target: Tensor) -> Tensor:
+def _erf(
+    mean: Float[Tensor, "*components_and_shape"],
+    variance: Float[Tensor, "*components_and_shape"],
+    target: Float[Tensor, "*shape"],
+) -> Float[Tensor, "*components_and_shape"]:
     """``2 F(y) - 1``."""
     mean, variance = at_least_float32(mean), at_least_float32(variance)
     return torch.erf((target - mean) / (2 * variance).sqrt())
 
 
-def _mean_absolute(mean: Tensor, variance: Tensor) -> Tensor:
+def _mean_absolute(
+    mean: Float[Tensor, "*shape"], variance: Float[Tensor, "*shape"]
+) -> Float[Tensor, "*shape"]:
     """``E|Z|`` for Z ~ N(mean, variance)."""
     scale = (2 * variance).sqrt()
     z = mean / scale

@@ -180,7 +180,7 @@ class DeepGP(Pretrained):
         model._assemble(layers, mean_function, num_samples, trend=config["trend"])
         return model
 
-    def _layer(self, index: int, x: Tensor) -> GaussianMarginals:
+    def _layer(self, index: int, x: Float[Tensor, "*batch features"]) -> GaussianMarginals:
         """Marginals of layer ``index``, its mean function included."""
         marginals = self.layers[index](x)
         if index < len(self.means):
@@ -188,8 +188,12 @@ class DeepGP(Pretrained):
         return marginals
 
     def _noise(
-        self, index: int, shape: tuple[int, ...], like: Tensor, generator: torch.Generator | None
-    ) -> Tensor:
+        self,
+        index: int,
+        shape: tuple[int, ...],
+        like: Float[Tensor, "*batch width"],
+        generator: torch.Generator | None,
+    ) -> Float[Tensor, "samples *_ width"]:
         """Standard normals for hidden layer ``index``: per row, or shared by all rows."""
         width = like.shape[-1]
         if self.training or generator is not None:

@@ -12,6 +12,7 @@ from lightning.pytorch import LightningDataModule
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, Subset, default_collate
 
+from sikagp._typing import Shaped
 from sikagp.training.configuration import TrainingConfig
 
 Rows = Sequence[Tensor] | Dataset[Any]
@@ -20,7 +21,7 @@ Rows = Sequence[Tensor] | Dataset[Any]
 class TensorRows(Dataset[Any]):
     """Rows of several tensors: (x, y) or (x, y, weight); a batch is one look-up per tensor."""
 
-    def __init__(self, *tensors: Tensor) -> None:
+    def __init__(self, *tensors: Shaped[Tensor, "..."]) -> None:
         lengths = [len(tensor) for tensor in tensors]
         if not 2 <= len(tensors) <= 3 or len(set(lengths)) != 1:
             raise ValueError(

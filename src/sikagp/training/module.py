@@ -9,6 +9,7 @@ from gpytorch.likelihoods import Likelihood
 from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 
+from sikagp._typing import Float
 from sikagp.objectives import PredictiveLogLikelihood, VariationalELBO, warm_up
 from sikagp.predictions import log_density, predictive
 from sikagp.training.configuration import TrainingConfig
@@ -62,7 +63,7 @@ class VariationalModule(LightningModule):
         rise = round(config.kl_warmup * self._num_steps())
         self.objective.beta = config.kl_weight * warm_up(step, rise)
 
-    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+    def training_step(self, batch: Any, batch_idx: int) -> Float[Tensor, ""]:
         """Negative objective per row."""
         x, y, *weight = batch
         loss = -self.objective(self(x), y, *weight)

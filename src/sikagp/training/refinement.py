@@ -12,6 +12,7 @@ import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor, nn
 
+from sikagp._typing import Float
 from sikagp.additive import INITIAL_SCALE
 from sikagp.layers import SIKALayer
 from sikagp.training.callbacks import BestParameters
@@ -54,11 +55,14 @@ def _replace(optimizer: torch.optim.Optimizer, old: nn.Parameter, new: nn.Parame
         }
 
 
-def _like(value: object, parameter: Tensor) -> bool:
+def _like(value: object, parameter: Float[Tensor, "..."]) -> bool:
     return isinstance(value, Tensor) and value.shape == parameter.shape
 
 
-def _extend(value: Tensor, parameter: Tensor) -> Tensor:
+def _extend(
+    value: Float[Tensor, "features coarse outputs"],
+    parameter: Float[Tensor, "features fine outputs"],
+) -> Float[Tensor, "features fine outputs"]:
     extended = value.new_zeros(parameter.shape)
     extended[:, : value.shape[1]] = value
     return extended

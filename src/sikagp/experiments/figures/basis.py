@@ -49,7 +49,13 @@ def draw(
     return figure, {}
 
 
-def _draw_level(ax: Axes, x: Tensor, psi: Tensor, names: list[str], at: list[float]) -> None:
+def _draw_level(
+    ax: Axes,
+    x: Float[Tensor, " points"],
+    psi: Float[Tensor, "points functions"],
+    names: list[str],
+    at: list[float],
+) -> None:
     """Plot the columns of psi where they are not zero, each named at the point ``at``."""
     ax.axhline(0, color=INK, lw=0.5)
     for column, (name, place) in enumerate(zip(names, at, strict=True)):

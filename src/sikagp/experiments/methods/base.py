@@ -7,7 +7,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 from torch import Tensor
 
-from sikagp._typing import Float
+from sikagp._typing import Float, Shaped
 from sikagp.mixtures import GaussianMixture
 from sikagp.training.data import Rows, TensorRows, split
 
@@ -60,7 +60,7 @@ class Method(Protocol):
         """
         ...
 
-    def predict(self, x: Tensor) -> Prediction:
+    def predict(self, x: Float[Tensor, "rows *features"]) -> Prediction:
         """Predict rows: mixtures in units of y, or class probabilities of every draw."""
         ...
 
@@ -85,7 +85,9 @@ class Problem:
         return dataclasses.replace(self, **changes)
 
 
-def tensors(rows: Rows) -> tuple[Tensor, Tensor]:
+def tensors(
+    rows: Rows,
+) -> tuple[Shaped[Tensor, "rows *features"], Shaped[Tensor, "rows *targets"]]:
     """Inputs and targets of rows that are tensors."""
     if isinstance(rows, TensorRows):
         rows = rows.tensors

@@ -11,7 +11,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostin
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from torch import Tensor
 
-from sikagp._typing import Float
+from sikagp._typing import Float, Shaped
 from sikagp.experiments.methods.base import FitReport, Prediction, Problem, hold_out, tensors
 from sikagp.experiments.methods.noise import as_column, residual_noise, with_noise
 from sikagp.training.data import Rows
@@ -64,13 +64,15 @@ class ScikitLearn:
                 self.estimator, self.noise = estimator, noise
         return FitReport(seconds, 0)
 
-    def predict(self, x: Tensor) -> Prediction:
+    def predict(self, x: Float[Tensor, "rows *features"]) -> Prediction:
         """One component with constant noise, or one draw of class probabilities."""
         if self.problem.classifies:
             return self._probabilities(self.estimator, x).unsqueeze(0)
         return with_noise(_mean(self.estimator, x), self.noise)
 
-    def _score(self, estimator: Any, x: Tensor, y: Tensor) -> tuple[float, Tensor]:
+    def _score(
+        self, estimator: Any, x: Float[Tensor, "rows *features"], y: Shaped[Tensor, "rows *targets"]
+    ) -> tuple[float, Float[Tensor, "*targets"]]:
         """Mean log density of held-out rows, and the noise that goes with it."""
         if self.problem.classifies:
             chosen = self._probabilities(estimator, x).gather(1, y.unsqueeze(1))
@@ -79,7 +81,9 @@ class ScikitLearn:
         noise = residual_noise(mean, as_column(y))
         return float(with_noise(mean, noise).log_prob(as_column(y)).mean()), noise
 
-    def _probabilities(self, estimator: Any, x: Tensor) -> Float[Tensor, "rows classes"]:
+    def _probabilities(
+        self, estimator: Any, x: Float[Tensor, "rows *features"]
+    ) -> Float[Tensor, "rows classes"]:
         """Smoothed probabilities of all classes, also of those that training never saw."""
         classes = self.problem.out_features
         found = torch.from_numpy(estimator.predict_proba(x.flatten(1).numpy())).float()
@@ -89,7 +93,9 @@ class ScikitLearn:
         return (1 - share) * probabilities + share / classes
 
 
-def _mean(estimator: Any, x: Tensor) -> Float[Tensor, "sample rows target"]:
+def _mean(
+    estimator: Any, x: Float[Tensor, "rows *features"]
+) -> Float[Tensor, "sample rows target"]:
     return torch.from_numpy(estimator.predict(x.flatten(1).numpy())).float().view(1, -1, 1)
 
 

@@ -92,7 +92,9 @@ class DenseLayer(MeanFieldLinear):
         phi = torch.einsum("...dm,dmn->...dn", cross, whitening)
         return phi * self.variance.sqrt().unsqueeze(-1)
 
-    def _correlation(self, x: Tensor, y: Tensor) -> Tensor:
+    def _correlation(
+        self, x: Float[Tensor, "*batch in_features 1"], y: Float[Tensor, " nodes"]
+    ) -> Float[Tensor, "*batch in_features nodes"]:
         """Correlation of unit coordinates; features are the last dimension but one."""
         rate = (self.domain.width / self.lengthscale).unsqueeze(-1)
         return CORRELATIONS[self.kernel]((x - y).abs() * rate)

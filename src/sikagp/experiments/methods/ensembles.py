@@ -6,6 +6,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from sikagp._typing import Float
 from sikagp.experiments.methods.base import FitReport, Method, Prediction
 from sikagp.mixtures import GaussianMixture
 from sikagp.training.data import Rows
@@ -49,7 +50,7 @@ class Ensemble:
         history = [entry for report in reports for entry in report.history]
         return FitReport(sum(report.seconds for report in reports), reports[0].epochs, history)
 
-    def predict(self, x: Tensor) -> Prediction:
+    def predict(self, x: Float[Tensor, "rows *features"]) -> Prediction:
         """All members' components, or all members' draws."""
         parts = [member.predict(x) for member in self.members]
         draws = [part for part in parts if isinstance(part, Tensor)]

@@ -10,6 +10,7 @@ from gpytorch.distributions import MultivariateNormal
 from gpytorch.likelihoods import GaussianLikelihood
 from torch import Tensor
 
+from sikagp._typing import Float
 from sikagp.experiments.methods.base import FitReport, Problem, tensors
 from sikagp.experiments.methods.gpytorch_models import build_kernel, typical_distance
 from sikagp.mixtures import GaussianMixture
@@ -20,14 +21,20 @@ from sikagp.variational import GaussianMarginals
 class _Regression(gpytorch.models.ExactGP):
     """Constant mean and a kernel with one lengthscale per feature."""
 
-    def __init__(self, x: Tensor, y: Tensor, likelihood: GaussianLikelihood, kernel: str) -> None:
+    def __init__(
+        self,
+        x: Float[Tensor, "rows features"],
+        y: Float[Tensor, " rows"],
+        likelihood: GaussianLikelihood,
+        kernel: str,
+    ) -> None:
         super().__init__(x, y, likelihood)
         features = x.shape[-1]
         self.mean_module = gpytorch.means.ConstantMean()
         self.covar_module = build_kernel(kernel, features, lengthscale=typical_distance(features))
 
-    def forward(self, x: Tensor) -> MultivariateNormal:
-        """Prior at inputs of shape (rows, features)."""
+    def forward(self, x: Float[Tensor, "rows features"]) -> MultivariateNormal:
+        """Prior at inputs."""
         return MultivariateNormal(self.mean_module(x), self.covar_module(x))
 
 
@@ -73,7 +80,9 @@ class ExactGP:
         self.likelihood.eval()
         return FitReport(seconds, self.epochs, history)
 
-    def _maximise(self, x: Tensor, y: Tensor) -> list[dict[str, float]]:
+    def _maximise(
+        self, x: Float[Tensor, "rows features"], y: Float[Tensor, " rows"]
+    ) -> list[dict[str, float]]:
         objective = gpytorch.mlls.ExactMarginalLogLikelihood(self.likelihood, self.model)
         optimizer = torch.optim.Adam(self.model.parameters(), lr=self.learning_rate)
         history = []
@@ -86,7 +95,7 @@ class ExactGP:
         return history
 
     @torch.no_grad()
-    def predict(self, x: Tensor) -> GaussianMixture:
+    def predict(self, x: Float[Tensor, "rows features"]) -> GaussianMixture:
         """Predict with the variance of f and of the noise."""
         with gpytorch.settings.fast_pred_var():
             prediction = self.likelihood(self.model(x))

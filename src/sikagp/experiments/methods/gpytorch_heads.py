@@ -87,7 +87,7 @@ class GPyTorchDeepGP(nn.Module):
             torch.manual_seed(0)
             return self._mixture(x, self.num_samples[1])
 
-    def _mixture(self, x: Tensor, num_samples: int) -> GaussianMixture:
+    def _mixture(self, x: Float[Tensor, "rows in_features"], num_samples: int) -> GaussianMixture:
         output: Any = x
         with gpytorch.settings.num_likelihood_samples(num_samples):
             for layer in self.layers:

@@ -50,8 +50,8 @@ class _Process(gpytorch.models.ApproximateGP):
         super().__init__(strategy)
         self.mean_module, self.covar_module = mean, kernel
 
-    def forward(self, x: Tensor) -> MultivariateNormal:
-        """Prior at inputs of shape (*batch, rows, features)."""
+    def forward(self, x: Float[Tensor, "*batch rows features"]) -> MultivariateNormal:
+        """Prior at inputs."""
         return MultivariateNormal(self.mean_module(x), self.covar_module(x))
 
 
@@ -111,7 +111,9 @@ class SVDKLHead(_Process):
         covariance = build_kernel(kernel, 1, lengthscale=lengthscale, batch_shape=own)
         super().__init__(strategy, ZeroMean(batch_shape=own), covariance)
 
-    def __call__(self, x: Tensor, *args: object, **kwargs: object) -> MultivariateNormal:
+    def __call__(
+        self, x: Float[Tensor, "rows features"], *args: object, **kwargs: object
+    ) -> MultivariateNormal:
         """Evaluate each feature's process at its own column of x."""
         return super().__call__(x.mT.unsqueeze(-1), *args, **kwargs)
 
@@ -119,7 +121,9 @@ class SVDKLHead(_Process):
 class AdditiveKISSGP(SVDKLHead):
     """The sum over features of one process on a grid each; one output."""
 
-    def __call__(self, x: Tensor, *args: object, **kwargs: object) -> MultivariateNormal:
+    def __call__(
+        self, x: Float[Tensor, "rows features"], *args: object, **kwargs: object
+    ) -> MultivariateNormal:
         """Marginals of the sum."""
         parts = super().__call__(x, *args, **kwargs)
         return MultivariateNormal(parts.mean.sum(-1), DiagLinearOperator(parts.variance.sum(-1)))
@@ -151,6 +155,6 @@ class HiddenLayer(DeepGPLayer):
             kernel, in_features, lengthscale=lengthscale, batch_shape=batch_shape
         )
 
-    def forward(self, x: Tensor) -> MultivariateNormal:
-        """Prior at inputs of shape (*batch, rows, features)."""
+    def forward(self, x: Float[Tensor, "*batch rows features"]) -> MultivariateNormal:
+        """Prior at inputs."""
         return MultivariateNormal(self.mean_module(x), self.covar_module(x))

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from sikagp._typing import Float
 from sikagp.domains import Domain
 from sikagp.experiments.methods.bayesian import BayesianLinear
 from sikagp.experiments.methods.composition import FlipoutDeepGP, Stack
@@ -24,9 +25,9 @@ class Inputs(NamedTuple):
 
     size: int
     domain: Domain
-    rows: Tensor | None
+    rows: Float[Tensor, "rows features"] | None
 
-    def points(self, count: int) -> Tensor:
+    def points(self, count: int) -> Float[Tensor, "count features"]:
         """Pick rows for inducing points to start from, or draw standardised ones."""
         if self.rows is None:
             return torch.randn(count, self.size)

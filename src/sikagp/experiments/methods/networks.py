@@ -82,12 +82,16 @@ class DropoutNetwork(Network):
             x = self.activation(layer(self._drop(i, x)))
         return self._finish(last(self._drop(len(hidden) - 1, x)))
 
-    def _drop(self, index: int, x: Tensor) -> Tensor:
+    def _drop(
+        self, index: int, x: Float[Tensor, "*batch width"]
+    ) -> Float[Tensor, "*masks_and_batch width"]:
         if self.training:
             return F.dropout(x, self.rate)
         return x * self.get_buffer(f"mask{index}")
 
-    def _finish(self, output: Tensor) -> GaussianMarginals | GaussianMixture:
+    def _finish(
+        self, output: Float[Tensor, "*batch outputs"]
+    ) -> GaussianMarginals | GaussianMixture:
         return certain(output) if self.training else GaussianMixture(certain(output))
 
 

@@ -33,6 +33,6 @@ def with_noise(
     return GaussianMixture(GaussianMarginals(mean, noise.expand_as(mean)))
 
 
-def as_column(y: Tensor) -> Float[Tensor, "rows targets"]:
+def as_column(y: Float[Tensor, "rows *targets"]) -> Float[Tensor, "rows targets"]:
     """Targets with a dimension of their own."""
     return y.unsqueeze(-1) if y.ndim == 1 else y

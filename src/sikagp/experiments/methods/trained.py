@@ -9,6 +9,7 @@ import torch
 from gpytorch.likelihoods import Likelihood, SoftmaxLikelihood
 from torch import Tensor, nn
 
+from sikagp._typing import Float
 from sikagp.domains import Domain
 from sikagp.experiments.methods.base import (
     FitReport,
@@ -120,7 +121,7 @@ class Trained:
             model = self._on_features(model)
         self.model, self.likelihood = model, self._build_likelihood(size)
 
-    def predict(self, x: Tensor) -> Prediction:
+    def predict(self, x: Float[Tensor, "rows *features"]) -> Prediction:
         """Predict in chunks; x may be a batch of whatever the backbone takes."""
         parts = [self._predict(rows.to(self.setting.device)) for rows in x.split(_CHUNK)]
         if isinstance(parts[0], Tensor):
@@ -130,7 +131,7 @@ class Trained:
         return GaussianMixture(GaussianMarginals(mean, variance))
 
     @torch.no_grad()
-    def _predict(self, x: Tensor) -> Any:
+    def _predict(self, x: Float[Tensor, "rows *features"]) -> Any:
         output = self.model(x)
         if isinstance(self.likelihood, SoftmaxLikelihood):
             samples = self.setting.test_samples
@@ -163,7 +164,9 @@ class Trained:
         gaussian = not self.problem.classifies and self.setting.likelihood == "gaussian"
         return gaussian and self.name in WITHOUT_NOISE
 
-    def _take_noise(self, x: Tensor, y: Tensor) -> None:
+    def _take_noise(
+        self, x: Float[Tensor, "rows *features"], y: Float[Tensor, "rows *targets"]
+    ) -> None:
         mean = self.predict(x).components.mean  # type: ignore[union-attr]
         noise = residual_noise(mean, as_column(y)).unsqueeze(-1)
         self.likelihood.noise = noise.to(self.setting.device)

@@ -12,6 +12,7 @@ from typing import Any
 
 from torch import Tensor
 
+from sikagp._typing import Float
 from sikagp.calibration import fit_width, widen
 from sikagp.experiments.cell import Cell
 from sikagp.experiments.data import uci
@@ -62,7 +63,9 @@ def run(cell: Cell) -> dict[str, Any]:
     }
 
 
-def score(prediction: GaussianMixture, target: Tensor, scale: float) -> dict[str, float]:
+def score(
+    prediction: GaussianMixture, target: Float[Tensor, " rows"], scale: float
+) -> dict[str, float]:
     """Metrics of standardised predictions, in both units."""
     means = prediction.components.mean[..., 0]
     variances = prediction.components.variance[..., 0]
@@ -82,7 +85,7 @@ def score(prediction: GaussianMixture, target: Tensor, scale: float) -> dict[str
     return {**found, **raw, "coverage": coverage, "target_scale": scale}
 
 
-def _mixture(method: Method, x: Tensor) -> GaussianMixture:
+def _mixture(method: Method, x: Float[Tensor, "rows features"]) -> GaussianMixture:
     prediction = method.predict(x)
     if not isinstance(prediction, GaussianMixture):
         raise TypeError(f"expected a mixture, but {type(prediction).__name__} was predicted")
