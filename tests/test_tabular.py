@@ -32,6 +32,11 @@ def test_tables_survive_a_round_trip(tmp_path, name):
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
+def test_the_byte_order_mark_of_spreadsheets_is_no_part_of_a_name(tmp_path):
+    (tmp_path / "a.csv").write_bytes("\ufeffx,y\r\n1,ö\r\n".encode())
+    assert read_table(tmp_path / "a.csv").to_dict("records") == [{"x": "1", "y": "ö"}]
+
+
 @pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
 def test_the_separator_is_found(tmp_path, separator):
     path = tmp_path / "a.txt"
@@ -47,7 +52,7 @@ def test_the_separator_is_found(tmp_path, separator):
         ("a.csv", b"x,y\n", "no rows"),
         ("a.csv", b"x,x\n1,2\n", "more than one column 'x'"),
         ("a.csv", b"x,y\n1,2\n1,2,3\n", "line 3"),
-        ("a.csv", b"x,y\n\xff\xfe,2\n", "not a table of text"),
+        ("a.csv", b"x,y\n\xff\xfe,2\n", "byte 0xff is not UTF-8; save the file"),
         ("a.csv.gz", gzip.compress(b"x,y\n1,2\n", mtime=0)[:-9], "not a table of text"),
         ("a.csv.gz", b"x,y\n1,2\n", "not a table of text"),
     ],
@@ -94,7 +99,7 @@ def test_a_cell_that_does_not_fit_is_named():
 
 def test_missing_values_can_be_refused():
     schema = Schema.infer(pd.DataFrame({"n": ["1", "2"], "k": ["a", "b"]}), missing="refuse")
-    with pytest.raises(TableError, match="column 'n', row 2: the value is missing"):
+    with pytest.raises(TableError, match=r"column 'n', row 2: the value is missing \(1 such row\)"):
         schema.encode(pd.DataFrame({"n": ["1", None], "k": ["a", "b"]}))
     with pytest.raises(TableError, match="column 'k', row 1: the value is missing"):
         schema.encode(pd.DataFrame({"n": ["1", "2"], "k": [None, "b"]}))
@@ -108,13 +113,28 @@ def test_an_unknown_category_counts_as_none(caplog):
     assert "row 2: 'c' was not seen in training" in caplog.text
 
 
+@pytest.mark.parametrize("text", ["$1,234", "1,5", "12 %", "€ 3"])
+def test_numbers_in_fancy_dress_are_told_from_texts(text):
+    cells = [f"{i}{text}" if text[0].isdigit() else text + str(i) for i in range(60)]
+    with pytest.raises(TableError, match=r"write them plainly, as in 1234\.5"):
+        Schema.infer(pd.DataFrame({"n": cells}))
+
+
+def test_a_column_that_counts_the_rows_is_noticed(caplog):
+    with caplog.at_level(logging.WARNING):
+        Schema.infer(pd.DataFrame({"id": ["7", "8", "9"], "n": ["7", "9", "8"]}))
+    assert [record.args for record in caplog.records] == [("id",)]
+
+
 def test_schemas_refuse_what_makes_no_sense():
     with pytest.raises(TableError, match="'id' has 60 different texts"):
         Schema.infer(pd.DataFrame({"id": [f"row{i}" for i in range(60)]}))
     with pytest.raises(TableError, match="no column to predict from"):
         Schema.infer(pd.DataFrame({"a": [None, None]}))
-    with pytest.raises(TableError, match="missing columns: 'b'; the table has 'a'"):
+    with pytest.raises(TableError, match="missing columns: 'b'; the table has 'a'$"):
         Schema.infer(pd.DataFrame({"a": ["1"]}), categorical=["b"])
+    with pytest.raises(TableError, match="did you mean 'price'?"):
+        Schema.infer(pd.DataFrame({"price": ["1"]}), categorical=["prize"])
     with pytest.raises(ValueError, match="'impute', 'refuse'"):
         Schema.infer(pd.DataFrame({"a": ["1"]}), missing="ignore")
 

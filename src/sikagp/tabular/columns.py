@@ -6,7 +6,9 @@ feature says so if training rows lacked it too. A column of categories is one fe
 """
 
 import dataclasses
+import difflib
 import logging
+import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -22,6 +24,8 @@ MAX_CATEGORIES = 50
 # A column where fewer cells than this share are not numbers is a column of numbers with mistakes.
 MISTAKES = 0.1
 MISSING = ("impute", "refuse")
+# Currencies, percent signs, blanks, and commas for thousands or decimals.
+_DECORATION = re.compile(r"[$€£¥%,'\s]")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,8 +74,8 @@ class CategoryColumn:
         if unseen.any():
             row = int(np.flatnonzero(unseen)[0])
             logger.warning(
-                "column %r, row %d: %r was not seen in training (%d such rows)",
-                *(self.name, row + 1, text[row], int(unseen.sum())),
+                "column %r, row %d: %r was not seen in training (%s)",
+                *(self.name, row + 1, text[row], count(unseen, "such row")),
             )
         return features.astype(float)
 
@@ -147,9 +151,11 @@ def check_columns(table: pd.DataFrame, names: Collection[str]) -> None:
     """Refuse a table that lacks one of the columns."""
     absent = [name for name in names if name not in table]
     if absent:
+        close = difflib.get_close_matches(absent[0], map(str, table.columns), 1)
         raise TableError(
             f"missing columns: {', '.join(map(repr, absent))}; "
             f"the table has {', '.join(map(repr, table.columns))}"
+            + (f"; did you mean {close[0]!r}?" if close else "")
         )
 
 
@@ -170,27 +176,44 @@ def as_numbers(cells: pd.Series) -> np.ndarray:
         row = int(np.flatnonzero(wrong)[0])
         raise TableError(
             f"column {cells.name!r}, row {row + 1}: expected a finite number, "
-            f"got {cells.iloc[row]!r} ({int(wrong.sum())} such cells)"
+            f"got {cells.iloc[row]!r} ({count(wrong, 'such cell')})"
         )
     return values
+
+
+def count(marks: np.ndarray, what: str) -> str:
+    """How many marks are set, in words."""
+    number = int(marks.sum())
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def hint_at_numbers(text: str) -> str:
+    """What to do about a text that is a number in the eyes of a human; empty for other texts."""
+    plain = _DECORATION.sub("", text)
+    if plain == text or pd.isna(pd.to_numeric(plain, errors="coerce")):
+        return ""
+    return "; if these are numbers, write them plainly, as in 1234.5"
 
 
 def _infer(cells: pd.Series, *, force: bool) -> Column:
     name = str(cells.name)
     if not force and looks_numeric(cells):
         values = as_numbers(cells)
+        if len(values) > 2 and (np.diff(values) == 1).all():
+            logger.warning("column %r only counts the rows; perhaps it should be dropped", name)
         return NumberColumn(name, float(np.nanmedian(values)), bool(np.isnan(values).any()))
     categories = sorted(cells.dropna().astype(str).unique())
     if len(categories) > MAX_CATEGORIES:
         raise TableError(
             f"column {name!r} has {len(categories)} different texts, such as {categories[0]!r}; at "
             f"most {MAX_CATEGORIES} make sense as categories: drop the column, or group its values"
+            + hint_at_numbers(categories[0])
         )
     return CategoryColumn(name, tuple(categories))
 
 
 def _check_missing(name: str, absent: np.ndarray, missing: str) -> None:
-    row, count = int(np.flatnonzero(absent)[0]) + 1, int(absent.sum())
+    row, rows = int(np.flatnonzero(absent)[0]) + 1, count(absent, "such row")
     if missing == "refuse":
-        raise TableError(f"column {name!r}, row {row}: the value is missing ({count} such rows)")
-    logger.info("column %r: %d missing values filled in, the first in row %d", name, count, row)
+        raise TableError(f"column {name!r}, row {row}: the value is missing ({rows})")
+    logger.info("column %r, row %d: missing value filled in (%s)", name, row, rows)

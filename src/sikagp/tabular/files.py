@@ -56,7 +56,11 @@ def _kind(path: Path) -> str:
 def _read_text(path: Path) -> pd.DataFrame:
     """Read cells as text; the separator is the one that the header has most of."""
     try:
-        with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as file:
+        with (
+            gzip.open(path, "rt", encoding="utf-8-sig")
+            if path.suffix == ".gz"
+            else path.open(encoding="utf-8-sig") as file
+        ):
             header = file.readline()
             separator = max(SEPARATORS, key=header.count)
             names = next(csv.reader([header], delimiter=separator), [])
@@ -67,7 +71,10 @@ def _read_text(path: Path) -> pd.DataFrame:
             return pd.read_csv(
                 file, sep=separator, dtype=str, skipinitialspace=True, index_col=False
             )
-    except (UnicodeDecodeError, EOFError, gzip.BadGzipFile, pd.errors.ParserError) as error:
+    except UnicodeDecodeError as error:
+        problem = f"byte {error.object[error.start]:#x} is not UTF-8; save the file as UTF-8"
+        raise TableError(f"{path} is not a table of text: {problem}") from None
+    except (EOFError, gzip.BadGzipFile, pd.errors.ParserError) as error:
         raise TableError(f"{path} is not a table of text: {str(error).strip()}") from None
 
 

@@ -12,7 +12,7 @@ import torch
 from sikagp.estimators import SIKAClassifier, SIKARegressor
 from sikagp.manifests import read_manifest, write_manifest
 from sikagp.metrics import predictive_entropy
-from sikagp.tabular.columns import Schema, as_numbers, check_columns, looks_numeric
+from sikagp.tabular.columns import Schema, as_numbers, check_columns, count, looks_numeric
 from sikagp.tabular.files import TableError
 from sikagp.validation import check_choice
 
@@ -122,6 +122,6 @@ def target_values(target: pd.Series, task: str) -> np.ndarray:
         row = int(np.flatnonzero(absent)[0]) + 1
         raise TableError(
             f"column {target.name!r}, row {row}: the target is missing "
-            f"({int(absent.sum())} such rows); leave such rows out of training"
+            f"({count(absent, 'such row')}); leave such rows out of training"
         )
     return as_numbers(target) if task == "regression" else target.astype(str).to_numpy(dtype=str)

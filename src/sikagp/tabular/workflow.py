@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from sklearn.model_selection import train_test_split
 
-from sikagp.tabular.columns import Schema, check_columns
+from sikagp.tabular.columns import Schema, check_columns, hint_at_numbers
 from sikagp.tabular.evaluation import Evaluation, evaluate
 from sikagp.tabular.files import TableError
 from sikagp.tabular.model import TabularModel, guess_task, target_values
@@ -99,9 +99,10 @@ def _split(
         if len(names) < 2:
             raise TableError(f"column {target!r} has one label only, {str(names[0])!r}")
         if counts.min() < 2:
+            rare = str(names[counts.argmin()])
             raise TableError(
-                f"column {target!r}: label {str(names[counts.argmin()])!r} occurs once; "
-                "every label needs at least two rows, or is the task regression?"
+                f"column {target!r}: label {rare!r} occurs once; every label needs at least two "
+                f"rows, or is the task regression?{hint_at_numbers(rare)}"
             )
         labels = values
     train, test = train_test_split(table, test_size=fraction, random_state=seed, stratify=labels)
