@@ -22,10 +22,12 @@ def find(env: BuildEnvironment, name: str) -> tuple[str, Any] | None:
     """Full name and entry of the object that a reader would mean by ``name``."""
     objects = env.domains.python_domain.objects
     candidates = [name, f"sikagp.{name}"]
-    head, dot, rest = name.removeprefix("sikagp.").partition(".")
+    head, _, rest = name.removeprefix("sikagp.").partition(".")
     if head in PUBLIC:
-        candidates.append(reference.home_of(head) + dot + rest)
-    return next(((full, objects[full]) for full in candidates if full in objects), None)
+        candidates.append(f"{reference.home_of(head)}.{rest}".removesuffix("."))
+    found = next(((full, objects[full]) for full in candidates if full in objects), None)
+    # A bare word such as ``validation`` is more often an option than the module of that name.
+    return None if found and found[1].objtype == "module" and "." not in name else found
 
 
 def link_literals(app: Sphinx, doctree: nodes.document, docname: str) -> None:
