@@ -88,5 +88,5 @@ def test_what_cannot_be_a_mixture_is_refused(as_users_run):
         GaussianMixture(GaussianMarginals(torch.zeros(3), torch.ones(3)))
     with pytest.raises(TypeError, match="got Tensor"):
         as_mixture(torch.zeros(3, 1))
-    with pytest.raises(ValueError, match="between 0 and 1, got 1.5"):
+    with pytest.raises(ValueError, match=r"between 0 and 1, got 1\.5"):
         as_mixture(GaussianMarginals(torch.zeros(3, 1), torch.ones(3, 1))).quantile(1.5)

@@ -131,9 +131,9 @@ def test_schemas_refuse_what_makes_no_sense():
         Schema.infer(pd.DataFrame({"id": [f"row{i}" for i in range(60)]}))
     with pytest.raises(TableError, match="no column to predict from"):
         Schema.infer(pd.DataFrame({"a": [None, None]}))
-    with pytest.raises(TableError, match="missing columns: 'b'; the table has 'a'$"):
+    with pytest.raises(TableError, match=r"missing columns: 'b'; the table has 'a'$"):
         Schema.infer(pd.DataFrame({"a": ["1"]}), categorical=["b"])
-    with pytest.raises(TableError, match="did you mean 'price'?"):
+    with pytest.raises(TableError, match=r"did you mean 'price'\?"):
         Schema.infer(pd.DataFrame({"price": ["1"]}), categorical=["prize"])
     with pytest.raises(ValueError, match="'impute', 'refuse'"):
         Schema.infer(pd.DataFrame({"a": ["1"]}), missing="ignore")

@@ -56,11 +56,9 @@ def _kind(path: Path) -> str:
 def _read_text(path: Path) -> pd.DataFrame:
     """Read cells as text; the separator is the one that the header has most of."""
     try:
-        with (
-            gzip.open(path, "rt", encoding="utf-8-sig")
-            if path.suffix == ".gz"
-            else path.open(encoding="utf-8-sig") as file
-        ):
+        # Spreadsheets begin a file with a mark that is no part of the first name.
+        unpack = gzip.open if path.suffix == ".gz" else open
+        with unpack(path, "rt", encoding="utf-8-sig") as file:
             header = file.readline()
             separator = max(SEPARATORS, key=header.count)
             names = next(csv.reader([header], delimiter=separator), [])
