@@ -56,6 +56,14 @@ def test_a_node_starts_its_cell_and_one_ends_the_last(level, dtype):
     assert grid.locate(x).flatten().equal(number.clamp(max=grid.num_cells - 1))
 
 
+@pytest.mark.parametrize("level", [1, 4, 7])
+def test_an_uneven_node_starts_its_cell_too(level):
+    nodes = random_nodes(level)
+    number = torch.arange(nodes.shape[1])
+    cell = DyadicGrid(level, nodes[:1]).locate(nodes[0].unsqueeze(-1)).flatten()
+    assert cell.equal(number.clamp(max=2**level - 1))
+
+
 def test_locate_stays_in_range_for_nan():
     x = doubles([[float("nan")]])
     for grid in grids(3):

@@ -124,9 +124,10 @@ def test_user_p_and_q_reproduce_the_laplace_kernel():
     ("p", "q", "message"),
     [
         (lambda x: x.sum(), torch.ones_like, r"keep the shape .*\(1025,\), got \(\) and \(1025,\)"),
-        (lambda x: x - 0.5, torch.ones_like, "p must be positive"),
-        (torch.ones_like, lambda x: 0.5 - x, "q on"),
+        (lambda x: x - 0.5, torch.ones_like, r"negative, got p\(0\) = -0\.5"),
+        (torch.ones_like, lambda x: 0.5 - x, r"q must be positive.* q\(1\) = -0\.5"),
         (lambda x: 1 - x / 2, torch.ones_like, "p / q must increase"),
+        (lambda x: x * (x - 0.5), torch.ones_like, "p / q must increase"),
     ],
 )
 def test_functions_that_make_no_kernel_are_refused(p, q, message):

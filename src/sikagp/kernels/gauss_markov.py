@@ -33,9 +33,11 @@ class GaussMarkov(ScalarMarkovKernel):
                 f"p and q must keep the shape of their argument {tuple(x.shape)}, "
                 f"got {tuple(p.shape)} and {tuple(q.shape)}"
             )
-        if not bool((p[1:-1] > 0).all() and (q[:-1] > 0).all() and p[0] >= 0 and q[-1] >= 0):
+        # With p / q increasing, p is positive on (0, 1) as well.
+        if not bool((q[:-1] > 0).all() and p[0] >= 0 and q[-1] >= 0):
             raise ValueError(
-                "p must be positive on (0, 1) and q on [0, 1); neither may be negative"
+                "q must be positive on [0, 1), and neither p nor q may be negative, got "
+                f"p(0) = {p[0]:g}, q(1) = {q[-1]:g} and q down to {q[:-1].min():g} before"
             )
         if not bool((self._cross(x[:-1], x[1:]) > 0).all()):
             raise ValueError("p / q must increase on [0, 1]; otherwise p(min) q(max) is no kernel")
