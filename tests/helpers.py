@@ -1,7 +1,10 @@
-"""What the tests share: tolerances, layers with random parameters, awkward inputs."""
+"""What the tests share: tolerances, layers with random parameters, awkward inputs, folders."""
 
+import os
 from functools import partial
+from pathlib import Path
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -62,3 +65,9 @@ def awkward_points(level: int, *, dtype: torch.dtype = torch.float64) -> Tensor:
     ends = torch.tensor([-1e-7, 1e-7, 1 - 1e-6, 1 + 1e-6], dtype=dtype)
     outside = torch.tensor([-0.3, 1.7, -25.0, 40.0, -1e6, 1e6], dtype=dtype)
     return torch.cat([nodes, between, ends, outside]).unsqueeze(-1)
+
+
+def shared_folder(factory: pytest.TempPathFactory) -> Path:
+    """Temporary folder that all workers of this run see."""
+    base = factory.getbasetemp()
+    return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base

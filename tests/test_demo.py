@@ -9,6 +9,8 @@ from pathlib import Path
 
 import matplotlib.image
 import pytest
+from filelock import FileLock
+from helpers import shared_folder
 
 DEMO = Path(__file__).parents[1] / "examples" / "demo.py"
 SCORE = re.compile(
@@ -16,14 +18,18 @@ SCORE = re.compile(
 )
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """Run the demo briefly; return its folder and what it printed."""
-    out = tmp_path_factory.mktemp("demo")
-    command = [sys.executable, str(DEMO), "--quick", "--out", str(out)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr
-    return out, done.stdout
+    """Run the demo briefly, once for all workers; return its folder and what it printed."""
+    out = shared_folder(tmp_path_factory) / "demo"
+    said = out / "said.txt"
+    with FileLock(out.with_suffix(".lock")):
+        if not said.exists():
+            command = [sys.executable, str(DEMO), "--quick", "--out", str(out)]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+            assert done.returncode == 0, done.stderr
+            said.write_text(done.stdout, encoding="utf-8")
+    return out, said.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", ["basis.png", "fit.png", "effects.png", "reliability.png"])

@@ -2,7 +2,6 @@
 
 import functools
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -19,6 +18,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 from filelock import FileLock
+from helpers import shared_folder
 from test_architecture import LAYERS
 
 ROOT = Path(__file__).parents[1]
@@ -30,8 +30,7 @@ PHONE = 390
 @pytest.fixture(scope="session")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Build the site once for all workers, as ``make docs`` does."""
-    base = tmp_path_factory.getbasetemp()
-    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    shared = shared_folder(tmp_path_factory)
     out = shared / "site"
     with FileLock(shared / "site.lock"):
         if not (out / "objects.inv").exists():

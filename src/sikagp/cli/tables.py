@@ -79,8 +79,9 @@ def predict(
 
 def _in_words(summary: dict[str, Any], out: Path) -> str:
     scores = "\n".join(f"  {name:28} {value:.4g}" for name, value in summary["scores"].items())
+    features = "1 feature" if summary["features"] == 1 else f"{summary['features']} features"
     return (
-        f"{summary['task']} of {summary['target']!r} from {summary['features']} features, "
+        f"{summary['task']} of {summary['target']!r} from {features}, "
         f"{summary['rows']} rows, {summary['seconds']:.0f} s\n"
         f"scores on {summary['test_rows']} held-out rows:\n{scores}\n"
         f"model: {out}\nreport: {out / 'report.html'}"
