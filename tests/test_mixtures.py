@@ -5,7 +5,7 @@ import torch
 from helpers import assert_close
 from torch.distributions import Categorical, Independent, MixtureSameFamily, Normal
 
-from sikagp.mixtures import GaussianMixture, antithetic_noise, as_mixture
+from sikagp.mixtures import GaussianMixture, antithetic_noise, as_mixture, concatenate
 from sikagp.variational import GaussianMarginals
 
 
@@ -81,6 +81,20 @@ def test_antithetic_noise_cancels_and_repeats():
     assert torch.equal(noise, antithetic_noise(10, 4, seed=3))
     assert antithetic_noise(7, 4, seed=3).shape == (7, 4)
     assert abs(float(antithetic_noise(4000, 4, seed=0).var()) - 1) < 0.05
+
+
+def test_mixtures_are_put_together_by_components_or_by_rows():
+    one, other = (
+        GaussianMixture(GaussianMarginals(torch.randn(2, 3, 1), torch.rand(2, 3, 1) + 0.1))
+        for _ in range(2)
+    )
+    longer = concatenate([one, other], 1)
+    assert_close(longer.mean, torch.cat([one.mean, other.mean]))
+    assert_close(longer.variance, torch.cat([one.variance, other.variance]))
+    richer = concatenate([one, other], 0)
+    assert_close(richer.mean, (one.mean + other.mean) / 2)
+    density = torch.stack([one.log_prob(one.mean), other.log_prob(one.mean)]).exp().mean(0)
+    assert_close(richer.log_prob(one.mean).exp(), density)
 
 
 def test_what_cannot_be_a_mixture_is_refused(as_users_run):

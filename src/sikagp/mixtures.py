@@ -8,13 +8,14 @@ With S equally weighted components of mean m_s and variance v_s, element by elem
 """
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from sikagp._typing import Float
 from sikagp.validation import check_fraction
-from sikagp.variational import GaussianMarginals
+from sikagp.variational import GaussianMarginals, deviation_of
 
 _BISECTIONS = 64
 
@@ -54,7 +55,7 @@ class GaussianMixture:
     @property
     def stddev(self) -> Float[Tensor, "*batch outputs"]:
         """Standard deviation of the mixture."""
-        return self.variance.clamp_min(torch.finfo(self.variance.dtype).tiny).sqrt()
+        return deviation_of(self.variance)
 
     def log_prob(self, y: Float[Tensor, "*batch outputs"]) -> Float[Tensor, "*batch"]:
         """Log density of each row, jointly over its outputs."""
@@ -111,6 +112,15 @@ def as_mixture(output: GaussianMarginals | GaussianMixture) -> GaussianMixture:
     return GaussianMixture(
         GaussianMarginals(output.mean.unsqueeze(0), output.variance.unsqueeze(0))
     )
+
+
+def concatenate(mixtures: Sequence[GaussianMixture], dim: int) -> GaussianMixture:
+    """Put mixtures together along a dimension of their components: 0 adds components, 1 rows."""
+    parts = [mixture.components for mixture in mixtures]
+    mean, variance = (
+        torch.cat([getattr(part, name) for part in parts], dim) for name in ("mean", "variance")
+    )
+    return GaussianMixture(GaussianMarginals(mean, variance))
 
 
 def antithetic_noise(num_samples: int, width: int, *, seed: int) -> Float[Tensor, "samples width"]:

@@ -19,6 +19,11 @@ def inverse_softplus(value: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     return value + torch.log(-torch.expm1(-value))
 
 
+def deviation_of(variance: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    """Square root whose gradient stays finite where the variance vanishes."""
+    return variance.clamp_min(torch.finfo(variance.dtype).tiny).sqrt()
+
+
 class PositiveParameter:
     """A positive number stored as an unconstrained parameter; reads and sets like an attribute.
 
@@ -77,7 +82,7 @@ class GaussianMarginals:
     @property
     def stddev(self) -> Float[Tensor, "*batch outputs"]:
         """Standard deviation; its gradient stays finite where the variance vanishes."""
-        return self.variance.clamp_min(torch.finfo(self.variance.dtype).tiny).sqrt()
+        return deviation_of(self.variance)
 
     def rsample(
         self, sample_shape: tuple[int, ...] = (), *, generator: torch.Generator | None = None

@@ -8,10 +8,9 @@ from torch import Tensor
 
 from sikagp._typing import Float
 from sikagp.experiments.methods.base import FitReport, Method, Prediction
-from sikagp.mixtures import GaussianMixture
+from sikagp.mixtures import GaussianMixture, concatenate
 from sikagp.training.data import Rows
 from sikagp.validation import check_count
-from sikagp.variational import GaussianMarginals
 
 _SEED_STEP = 1000
 
@@ -56,10 +55,4 @@ class Ensemble:
         draws = [part for part in parts if isinstance(part, Tensor)]
         if draws:
             return torch.cat(draws)
-        mixtures = [part.components for part in parts if isinstance(part, GaussianMixture)]
-        return GaussianMixture(
-            GaussianMarginals(
-                torch.cat([marginals.mean for marginals in mixtures]),
-                torch.cat([marginals.variance for marginals in mixtures]),
-            )
-        )
+        return concatenate([part for part in parts if isinstance(part, GaussianMixture)], 0)

@@ -24,7 +24,7 @@ from sikagp.experiments.methods.noise import as_column, residual_noise
 from sikagp.experiments.methods.settings import REGRESSION_LIKELIHOODS, Setting
 from sikagp.experiments.methods.timing import EpochTimer
 from sikagp.likelihoods import build_likelihood, num_outputs
-from sikagp.mixtures import GaussianMixture
+from sikagp.mixtures import GaussianMixture, concatenate
 from sikagp.predictions import class_probabilities, predictive
 from sikagp.training import TrainingConfig, fit
 from sikagp.training.data import Rows
@@ -126,9 +126,7 @@ class Trained:
         parts = [self._predict(rows.to(self.setting.device)) for rows in x.split(_CHUNK)]
         if isinstance(parts[0], Tensor):
             return torch.cat(parts, dim=1)
-        mean = torch.cat([part.components.mean for part in parts], dim=1)
-        variance = torch.cat([part.components.variance for part in parts], dim=1)
-        return GaussianMixture(GaussianMarginals(mean, variance))
+        return concatenate(parts, dim=1)
 
     @torch.no_grad()
     def _predict(self, x: Float[Tensor, "rows *features"]) -> Any:
