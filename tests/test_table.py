@@ -6,7 +6,13 @@ from helpers import assert_close, doubles
 from oracles import CASES, condition, make_prior, random_nodes, random_tree, unroll
 
 from sikagp.basis import dense_features, sparse_features
-from sikagp.table import cell_covariances, interpolate, node_states, two_point
+from sikagp.table import (
+    cell_covariances,
+    interpolate,
+    interpolate_each,
+    node_states,
+    two_point,
+)
 
 by_name = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 by_spacing = pytest.mark.parametrize("uneven", [False, True], ids=["even", "uneven"])
@@ -107,3 +113,19 @@ def test_cells_at_the_ends_serve_what_lies_beyond():
     cell, point = two_point(doubles([[-1e6], [-0.1], [0.0], [1.0], [1.1], [1e6]]), prior)
     assert cell.flatten().tolist() == [0, 0, 0, 7, 7, 7]
     assert bool(((point.outside == 0) | (point.inside == 0)).all())
+
+
+@by_state
+def test_moments_of_features_by_themselves_add_up_to_those_of_the_sum(s):
+    rows, features, nodes, outputs = 5, 3, 9, 2
+    cell = torch.randint(nodes - 1, (rows, features))
+    left, right = torch.randn(2, rows, features, s, dtype=torch.float64)
+    states = torch.randn(features, nodes, s, outputs, dtype=torch.float64)
+    covariances = torch.randn(features, nodes, 2, s, s, outputs, dtype=torch.float64)
+    each = interpolate_each(cell, left, right, states, covariances)
+    for part, total in zip(each, interpolate(cell, left, right, states, covariances), strict=True):
+        assert part.shape == (rows, features, outputs)
+        assert_close(part.sum(1), total)
+    alone = interpolate(cell[:, :1], left[:, :1], right[:, :1], states[:1], covariances[:1])
+    for part, first in zip(each, alone, strict=True):
+        assert_close(part[:, 0], first)
