@@ -72,7 +72,7 @@ class ScikitLearn:
 
     def _score(
         self, estimator: Any, x: Float[Tensor, "rows *features"], y: Shaped[Tensor, "rows *targets"]
-    ) -> tuple[float, Float[Tensor, "*targets"]]:
+    ) -> tuple[float, Float[Tensor, "*noises"]]:
         """Mean log density of held-out rows, and the noise that goes with it."""
         if self.problem.classifies:
             chosen = self._probabilities(estimator, x).gather(1, y.unsqueeze(1))
