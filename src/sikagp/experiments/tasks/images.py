@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 from torch import Tensor, nn
@@ -27,6 +28,7 @@ from sikagp.experiments.images.scores import (
     classification_scores,
     corruption_scores,
     detection_scores,
+    held_out_scores,
 )
 from sikagp.experiments.methods import Method, build_method
 from sikagp.experiments.methods.composition import OnFeatures
@@ -57,7 +59,8 @@ class ImageOptions:
             of the recipe that trained them; empty trains it with the head.
         views: versions of each training picture for a frozen backbone, all but one augmented.
         ood: other images, to be told apart.
-        corruptions: whether to score corrupted test images too.
+        corruptions: how many test images are scored under every corruption too.
+        validation: share of the training images that is held out, for choices and a temperature.
         rows: largest number of training images, for quick looks.
         test_rows: largest number of test and other images.
     """
@@ -69,7 +72,8 @@ class ImageOptions:
     frozen: str = ""
     views: int = 1
     ood: str = ""
-    corruptions: bool = False
+    corruptions: int = 0
+    validation: float = 0.0
     rows: int | None = None
     test_rows: int | None = None
 
@@ -77,6 +81,8 @@ class ImageOptions:
         for name in filter(None, (self.name, self.ood)):
             check_choice("name", name, DATA)
         check_choice("normalisation", self.normalisation or self.name, NORMALISATIONS)
+        if not 0 <= self.validation < 1:
+            raise ValueError(f"validation must lie in [0, 1), got {self.validation}")
 
     def load(self, split: str) -> Images:
         """Read one split of the images, or the other images."""
@@ -84,11 +90,18 @@ class ImageOptions:
         images = DATA[name]("train" if split == "train" else "test")
         return images.first(self.rows if split == "train" else self.test_rows)
 
+    def split(self, images: Images, seed: int) -> tuple[Tensor, Tensor]:
+        """Numbers of the training images to learn from, and of those held out."""
+        order = torch.randperm(len(images), generator=torch.Generator().manual_seed(seed))
+        held = round(self.validation * len(images))
+        return order[held:].sort().values, order[:held].sort().values
+
 
 def run(cell: Cell) -> dict[str, Any]:
     """Train and score; returns metrics, timings, the history and a reliability diagram."""
     options = ImageOptions(**cell.recipe.data)
     train, test = options.load("train"), options.load("test")
+    kept, held = options.split(train, cell.seed)
     inputs = _inputs(cell, options, train)
     method = build_method(
         cell.recipe.method,
@@ -99,7 +112,7 @@ def run(cell: Cell) -> dict[str, Any]:
         training=cell.recipe.training,
     )
     report = method.fit(
-        inputs.train(train, seed=cell.seed),
+        inputs.train(train, kept, seed=cell.seed),
         None,
         seed=cell.seed,
         folder=cell.folder / "run",
@@ -107,8 +120,8 @@ def run(cell: Cell) -> dict[str, Any]:
     )
     _keep_backbone(method, cell)
 
-    def predict(images: Images) -> Draws:
-        draws = method.predict(inputs.predict(images))
+    def predict(images: Images, rows: Tensor | None = None) -> Draws:
+        draws = method.predict(inputs.predict(images, rows))
         if not isinstance(draws, Tensor):
             raise TypeError(f"{cell.recipe.method} predicted {type(draws).__name__}, not classes")
         return draws
@@ -119,10 +132,15 @@ def run(cell: Cell) -> dict[str, Any]:
     seconds = time.perf_counter() - start
     draws = predict(test)
     _draw_reliability(draws, test.labels, cell)
+    scores = classification_scores(draws, test.labels)
+    if len(held):
+        scores |= held_out_scores(predict(train, held), train.labels[held], draws, test.labels)
+    if options.ood:
+        scores |= detection_scores(draws, predict(options.load("ood")))
+    if options.corruptions:
+        scores |= corruption_scores(predict, test.first(options.corruptions))
     return {
-        **classification_scores(draws, test.labels),
-        **(detection_scores(draws, predict(options.load("ood"))) if options.ood else {}),
-        **(corruption_scores(predict, test) if options.corruptions else {}),
+        **scores,
         "elbo": _elbo(cell, report.history),
         "fit_seconds": report.seconds,
         "predict_seconds": seconds,
