@@ -16,6 +16,7 @@ from sikagp.experiments.images.augmentation import (
 )
 from sikagp.experiments.images.corruptions import CORRUPTIONS, SEVERITIES, corrupt
 from sikagp.experiments.images.features import FeatureCache
+from sikagp.experiments.images.given import GivenLayer
 from sikagp.experiments.images.rows import FrozenInputs, LiveInputs, ViewRows
 from sikagp.experiments.images.scores import (
     classification_scores,
@@ -193,6 +194,17 @@ def test_scores_of_draws():
     torn = torch.eye(4)[torch.tensor([0, 1, 2, 3])].unsqueeze(1).expand(4, 12, 4)
     several = detection_scores(sure.expand(4, 10, 4), torn)
     assert several["auroc_mutual_information"] == several["auroc"] == 1.0
+
+
+def test_a_given_layer_predicts_as_it_is():
+    layer = torch.nn.Linear(3, 4)
+    weight = layer.weight.detach().clone()
+    method, x = GivenLayer(layer), torch.randn(5, 3)
+    report = method.fit((x, torch.zeros(5).long()), None, seed=0)
+    assert (report.epochs, report.history) == (0, [])
+    assert torch.equal(layer.weight, weight)
+    expected = (x @ weight.T + layer.bias).softmax(-1)
+    torch.testing.assert_close(method.predict(x), expected.detach().unsqueeze(0))
 
 
 def test_a_temperature_of_held_out_images_calibrates_others():

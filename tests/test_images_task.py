@@ -12,7 +12,7 @@ from sikagp.experiments.cell import Cell
 from sikagp.experiments.data import Source, sources
 from sikagp.experiments.methods import METHODS
 from sikagp.experiments.recipe import Recipe, load_recipes
-from sikagp.experiments.tasks.images import BACKBONE_FILE, ImageOptions, run
+from sikagp.experiments.tasks.images import BACKBONE_FILE, CHECKPOINT, ImageOptions, run
 from sikagp.training import TrainingConfig
 
 SMALL = {"embedding": 4, "level": 2, "train_samples": 2, "test_samples": 4}
@@ -147,5 +147,5 @@ def test_every_image_recipe_names_what_exists():
             options = ImageOptions(**scaled.data)
             assert options.backbone in BACKBONES
             assert options.frozen in {"", "checkpoint", *names}
-            assert scaled.method in METHODS
+            assert scaled.method in {*METHODS, CHECKPOINT}
             TrainingConfig(**scaled.training)

@@ -22,6 +22,7 @@ from sikagp.experiments.cell import Cell
 from sikagp.experiments.data import Images
 from sikagp.experiments.figures.style import STYLE
 from sikagp.experiments.images.augmentation import NORMALISATIONS
+from sikagp.experiments.images.given import GivenLayer
 from sikagp.experiments.images.rows import FrozenInputs, LiveInputs
 from sikagp.experiments.images.scores import (
     Draws,
@@ -43,7 +44,7 @@ DATA = {
     "svhn": data.svhn,
 }
 CHECKPOINT, BACKBONE_FILE = "checkpoint", "backbone.safetensors"
-_WITHOUT_ELBO = ("network", "mc-dropout", "ensemble", "knn", "boosting")
+_WITHOUT_ELBO = (CHECKPOINT, "network", "mc-dropout", "ensemble", "knn", "boosting")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -84,6 +85,11 @@ class ImageOptions:
         if not 0 <= self.validation < 1:
             raise ValueError(f"validation must lie in [0, 1), got {self.validation}")
 
+    @property
+    def depth(self) -> int:
+        """Number of layers of a residual network."""
+        return int(self.backbone.removeprefix("resnet"))
+
     def load(self, split: str) -> Images:
         """Read one split of the images, or the other images."""
         name = self.ood if split == "ood" else self.name
@@ -103,14 +109,7 @@ def run(cell: Cell) -> dict[str, Any]:
     train, test = options.load("train"), options.load("test")
     kept, held = options.split(train, cell.seed)
     inputs = _inputs(cell, options, train)
-    method = build_method(
-        cell.recipe.method,
-        in_features=inputs.num_features,
-        out_features=train.num_classes,
-        task="classification",
-        options={**cell.recipe.options, **inputs.method_options, **_device(cell)},
-        training=cell.recipe.training,
-    )
+    method = _method(cell, options, inputs, train.num_classes)
     report = method.fit(
         inputs.train(train, kept, seed=cell.seed),
         None,
@@ -151,13 +150,28 @@ def run(cell: Cell) -> dict[str, Any]:
     }
 
 
+def _method(
+    cell: Cell, options: ImageOptions, inputs: LiveInputs | FrozenInputs, num_classes: int
+) -> Method:
+    if cell.recipe.method == CHECKPOINT:
+        return GivenLayer(pretrained_resnet(options.depth)[1])
+    return build_method(
+        cell.recipe.method,
+        in_features=inputs.num_features,
+        out_features=num_classes,
+        task="classification",
+        options={**cell.recipe.options, **inputs.method_options, **_device(cell)},
+        training=cell.recipe.training,
+    )
+
+
 def _inputs(cell: Cell, options: ImageOptions, train: Images) -> LiveInputs | FrozenInputs:
     normalise = NORMALISATIONS[options.normalisation or options.name]
     if not options.frozen:
         return LiveInputs(options.backbone, normalise, augmented=options.augmented, examples=train)
     backbone: nn.Module
     if options.frozen == CHECKPOINT:
-        backbone, _ = pretrained_resnet(int(options.backbone.removeprefix("resnet")))
+        backbone, _ = pretrained_resnet(options.depth)
     else:
         # Folders of cells end with the names of recipe, scale and seed.
         root = cell.folder.parents[1 + len(cell.recipe.name.split("/"))]
