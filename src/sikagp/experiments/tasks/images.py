@@ -201,7 +201,7 @@ def _elbo(cell: Cell, history: list[dict[str, float]]) -> float:
 
 
 def _draw_reliability(draws: Draws, labels: Tensor, cell: Cell) -> None:
-    with rc_context(STYLE):
-        figure = Figure(figsize=(3.6, 4.0), layout="constrained")
+    with rc_context({**STYLE, "legend.fontsize": 7}):
+        figure = Figure(figsize=(3.4, 3.6), layout="constrained")
         plot_reliability(draws.mean(0), labels, ax=figure.subplots())
         figure.savefig(cell.folder / "reliability.png")
