@@ -51,7 +51,8 @@ def folder(tmp_path) -> Path:
         tmp_path, 0, {"rmse_raw": 0.7}, name="uci/gas/default", row="DGP-SIKA (default)", differs=""
     )
     results = {"figures": ["basis.png"], "notes": "a < b"}
-    put(tmp_path, 0, results, name="basis", table="basis", row="basis", data={})
+    for seed in range(2):  # the report shows pictures of the first
+        put(tmp_path, seed, results, name="basis", table="basis", row="basis", data={})
     failed = tmp_path / "uci/gas/bad/smoke/0"
     failed.mkdir(parents=True)
     (failed / "failure.txt").write_text("Traceback\nValueError: it <broke>\n")
@@ -113,6 +114,7 @@ def test_the_page_stands_alone(folder):
     plain = markdown.read_text(encoding="utf-8")
     assert re.search(r"^\| DGP-SIKA \| 3 smoke \| 0\.500 ± 0\.100 \| 0\.53 ± 0\.03 \|", plain, re.M)
     assert "![basis, scale smoke, seed 0](basis/smoke/0/basis.png)" in plain
+    assert "seed 1]" not in plain
     assert "<broke>" in plain
     lines = [line for line in plain.splitlines() if line.startswith("| ") and "gas" not in line]
     widths = {line.count("|") for line in lines[:4]}

@@ -16,11 +16,13 @@ from sikagp.experiments.images.augmentation import (
 )
 from sikagp.experiments.images.corruptions import CORRUPTIONS, SEVERITIES, corrupt
 from sikagp.experiments.images.features import FeatureCache
+from sikagp.experiments.images.given import GivenLayer
 from sikagp.experiments.images.rows import FrozenInputs, LiveInputs, ViewRows
 from sikagp.experiments.images.scores import (
     classification_scores,
     corruption_scores,
     detection_scores,
+    held_out_scores,
 )
 
 PLAIN = Normalisation((0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
@@ -165,12 +167,18 @@ def test_rows_with_several_views_pick_one_per_batch():
 def test_frozen_inputs_are_features_and_live_inputs_pictures(tmp_path):
     images, backbone = image_set(), Averages()
     frozen = FrozenInputs(backbone, PLAIN, views=2, folder=tmp_path)
-    train = frozen.train(images, seed=0)
-    assert train.tensors[0].shape == (8, 2, 2)
-    torch.testing.assert_close(train.tensors[0][:, 0], frozen.predict(images))
+    rows = torch.tensor([1, 4, 6])
+    train = frozen.train(images, rows, seed=0)
+    assert train.tensors[0].shape == (3, 2, 2)
+    torch.testing.assert_close(train.tensors[0][:, 0], frozen.predict(images)[rows])
+    torch.testing.assert_close(train.tensors[0][:, 0], frozen.predict(images, rows))
+    assert len(list(tmp_path.glob("*.safetensors"))) == 2  # views of all images, shared by all rows
     live = LiveInputs("fast-tiny", PLAIN, augmented=False, examples=images)
     module = live.method_options["backbone"]()
     assert module(live.predict(images)).shape == (8, live.num_features)
+    pictures, labels = live.train(images, rows, seed=0).__getitems__([0, 2])
+    torch.testing.assert_close(pictures, live.predict(images, rows[[0, 2]]))
+    assert labels.tolist() == images.labels[rows[[0, 2]]].tolist()
     assert module.whiten.bias.abs().max() == 0
 
 
@@ -186,6 +194,30 @@ def test_scores_of_draws():
     torn = torch.eye(4)[torch.tensor([0, 1, 2, 3])].unsqueeze(1).expand(4, 12, 4)
     several = detection_scores(sure.expand(4, 10, 4), torn)
     assert several["auroc_mutual_information"] == several["auroc"] == 1.0
+
+
+def test_a_given_layer_predicts_as_it_is():
+    layer = torch.nn.Linear(3, 4)
+    weight = layer.weight.detach().clone()
+    method, x = GivenLayer(layer), torch.randn(5, 3)
+    report = method.fit((x, torch.zeros(5).long()), None, seed=0)
+    assert (report.epochs, report.history) == (0, [])
+    assert torch.equal(layer.weight, weight)
+    expected = (x @ weight.T + layer.bias).softmax(-1)
+    torch.testing.assert_close(method.predict(x), expected.detach().unsqueeze(0))
+
+
+def test_a_temperature_of_held_out_images_calibrates_others():
+    torch.manual_seed(0)
+    logits = torch.randn(4000, 4)
+    labels = torch.distributions.Categorical(logits=logits).sample()
+    sure = (3 * logits).softmax(-1).unsqueeze(0)  # three times as sure as it should be
+    before = classification_scores(sure[:, 2000:], labels[2000:])
+    after = held_out_scores(sure[:, :2000], labels[:2000], sure[:, 2000:], labels[2000:])
+    assert after["temperature"] == pytest.approx(3, rel=0.1)
+    assert after["ece_tempered"] < 0.2 * before["ece"]
+    assert after["nll_tempered"] < before["nll"]
+    assert after["validation_ece"] == pytest.approx(before["ece"], rel=0.2)
 
 
 def test_corruption_scores_average_over_kinds_and_severities():

@@ -12,7 +12,7 @@ from sikagp.experiments.cell import Cell
 from sikagp.experiments.data import Source, sources
 from sikagp.experiments.methods import METHODS
 from sikagp.experiments.recipe import Recipe, load_recipes
-from sikagp.experiments.tasks.images import BACKBONE_FILE, ImageOptions, run
+from sikagp.experiments.tasks.images import BACKBONE_FILE, CHECKPOINT, ImageOptions, run
 from sikagp.training import TrainingConfig
 
 SMALL = {"embedding": 4, "level": 2, "train_samples": 2, "test_samples": 4}
@@ -71,7 +71,7 @@ def make_cell(folder: Path, name: str, method: str, data: dict, options: dict) -
 def test_cifar100_is_trained_in_full_and_then_fine_tuned(folder):
     images = {"name": "cifar100", "backbone": "fast-tiny"}
     full = make_cell(
-        folder, "images/full", "sika", {**images, "augmented": True, "corruptions": True}, SMALL
+        folder, "images/full", "sika", {**images, "augmented": True, "corruptions": 6}, SMALL
     )
     found = run(full)
     assert 0 <= found["accuracy"] <= 1
@@ -80,10 +80,11 @@ def test_cifar100_is_trained_in_full_and_then_fine_tuned(folder):
     assert (full.folder / "reliability.png").stat().st_size > 1000
     trained = (full.folder / BACKBONE_FILE).read_bytes()
 
-    tuning = {**images, "frozen": "images/full", "views": 2}
+    tuning = {**images, "frozen": "images/full", "views": 2, "validation": 0.25}
     options = {**SMALL, "normalisation": "running"}
     tuned = run(make_cell(folder, "images/tuned", "dense-dak", tuning, options))
     assert 0 < tuned["nll"] < 20
+    assert 0 < tuned["nll_tempered"] < 20
     assert len(list((folder / "cache").rglob("*.safetensors"))) == 3  # two views, test images
     assert (full.folder / BACKBONE_FILE).read_bytes() == trained
 
@@ -120,6 +121,20 @@ def test_options_are_checked():
         ImageOptions(name="imagenet22k", backbone="fast")
     with pytest.raises(ValueError, match="normalisation"):
         ImageOptions(name="cifar10", backbone="fast", normalisation="zca")
+    with pytest.raises(ValueError, match="validation"):
+        ImageOptions(name="cifar10", backbone="fast", validation=1.0)
+
+
+def test_held_out_images_depend_on_the_seed_and_are_not_learned_from(folder):
+    options = ImageOptions(name="cifar100", backbone="fast-tiny", validation=0.25)
+    images = options.load("train")
+    kept, held = options.split(images, 0)
+    assert len(held) == 10
+    assert sorted([*kept.tolist(), *held.tolist()]) == list(range(40))
+    assert held.tolist() != options.split(images, 1)[1].tolist()
+    everything, nothing = ImageOptions(name="cifar100", backbone="fast-tiny").split(images, 0)
+    assert everything.tolist() == list(range(40))
+    assert len(nothing) == 0
 
 
 def test_every_image_recipe_names_what_exists():
@@ -132,5 +147,5 @@ def test_every_image_recipe_names_what_exists():
             options = ImageOptions(**scaled.data)
             assert options.backbone in BACKBONES
             assert options.frozen in {"", "checkpoint", *names}
-            assert scaled.method in METHODS
+            assert scaled.method in {*METHODS, CHECKPOINT}
             TrainingConfig(**scaled.training)

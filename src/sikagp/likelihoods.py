@@ -134,8 +134,10 @@ def sampled_log_prob(
     components = marginals.mean[..., 0, 0].numel()
     draws = -(-settings.num_likelihood_samples.value() // components)
     logits = mix_classes(likelihood, marginals.rsample((draws,)))
+    # With rows last, processors sum the exponentials of several rows at a time.
+    by_class = logits.mT.flatten(0, -3).contiguous()
     target = y.expand(logits.shape[:-1])
-    loss = F.cross_entropy(logits.flatten(0, -2), target.flatten(), reduction="none")
+    loss = F.cross_entropy(by_class, target.flatten(0, -2), reduction="none")
     return -loss.view(target.shape)
 
 

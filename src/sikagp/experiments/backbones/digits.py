@@ -20,8 +20,8 @@ class DigitsCNN(nn.Sequential):
             nn.Conv2d(1, 32, 3),
             nn.ReLU(),
             nn.Conv2d(32, 64, 3),
-            nn.ReLU(),
             nn.MaxPool2d(2),
+            nn.ReLU(),  # after pooling it gives the same, for a quarter of the numbers
             nn.Dropout(0.25),
             nn.Flatten(),
             nn.Linear(9216, self.num_features),

@@ -18,7 +18,7 @@ from sikagp.experiments.data.location import cache_folder
 from sikagp.experiments.files import locked, write_whole
 from sikagp.experiments.images.augmentation import Normalisation, augment
 
-_BATCH = 500
+_BATCH = 64  # small enough for activations to stay in the processor's cache
 
 
 class FeatureCache:

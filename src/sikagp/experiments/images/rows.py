@@ -42,15 +42,16 @@ class LiveInputs:
 
         self.method_options: Mapping[str, Callable[[], nn.Module]] = {"backbone": make}
 
-    def train(self, images: Images, *, seed: int) -> TensorRows:
-        """Pictures and labels, augmented batch by batch."""
-        return ImageRows(
-            images.pixels, images.labels, self.normalise, augmented=self.augmented, seed=seed
-        )
+    def train(self, images: Images, rows: Int[Tensor, " rows"], *, seed: int) -> TensorRows:
+        """Pictures and labels of some rows, augmented batch by batch."""
+        pixels, labels = images.pixels[rows], images.labels[rows]
+        return ImageRows(pixels, labels, self.normalise, augmented=self.augmented, seed=seed)
 
-    def predict(self, images: Images) -> Float[Tensor, "rows channels height width"]:
-        """Normalised pictures."""
-        return self.normalise(images.pixels)
+    def predict(
+        self, images: Images, rows: Int[Tensor, " rows"] | None = None
+    ) -> Float[Tensor, "rows channels height width"]:
+        """Normalised pictures, all or some."""
+        return self.normalise(images.pixels if rows is None else images.pixels[rows])
 
 
 class FrozenInputs:
@@ -78,14 +79,17 @@ class FrozenInputs:
         self.cache = FeatureCache(backbone, normalise, folder=folder, device=device)
         self.num_features, self.views = int(backbone.num_features), views  # type: ignore[arg-type]
 
-    def train(self, images: Images, *, seed: int) -> TensorRows:
-        """Features and labels; each batch picks one view of every row."""
-        features = [self.cache(images.pixels, view=view) for view in range(self.views)]
-        return ViewRows(torch.stack(features, dim=1), images.labels, seed=seed)
+    def train(self, images: Images, rows: Int[Tensor, " rows"], *, seed: int) -> TensorRows:
+        """Features and labels of some rows; each batch picks one view of every row."""
+        features = [self.cache(images.pixels, view=view)[rows] for view in range(self.views)]
+        return ViewRows(torch.stack(features, dim=1), images.labels[rows], seed=seed)
 
-    def predict(self, images: Images) -> Float[Tensor, "rows features"]:
-        """Features of the pictures as they are."""
-        return self.cache(images.pixels)
+    def predict(
+        self, images: Images, rows: Int[Tensor, " rows"] | None = None
+    ) -> Float[Tensor, "rows features"]:
+        """Features of the pictures as they are, all or some."""
+        features = self.cache(images.pixels)
+        return features if rows is None else features[rows]
 
 
 class ViewRows(TensorRows):

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from sikagp._typing import Float, Int
+from sikagp.calibration import fit_temperature, temper
 from sikagp.experiments.data import Images
 from sikagp.experiments.images.corruptions import CORRUPTIONS, SEVERITIES, corrupt
 from sikagp.metrics import (
@@ -30,6 +31,24 @@ def classification_scores(
     probs = draws.mean(0)
     scores = {"accuracy": accuracy, "nll": nll, "ece": ece, "brier": brier}
     return {name: float(score(probs, labels)) for name, score in scores.items()}
+
+
+def held_out_scores(
+    held: Float[Tensor, "samples held classes"],
+    held_labels: Int[Tensor, " held"],
+    draws: Float[Tensor, "samples rows classes"],
+    labels: Int[Tensor, " rows"],
+) -> dict[str, float]:
+    """Scores of held-out training images, and of others after the temperature that fits those."""
+    temperature = fit_temperature(held.mean(0), held_labels)
+    tempered = temper(draws.mean(0), temperature).exp().unsqueeze(0)
+    validation = classification_scores(held, held_labels)
+    after = classification_scores(tempered, labels)
+    return {
+        **{f"validation_{name}": validation[name] for name in ("accuracy", "nll", "ece")},
+        "temperature": temperature,
+        **{f"{name}_tempered": after[name] for name in ("nll", "ece")},
+    }
 
 
 def detection_scores(

@@ -72,7 +72,7 @@ def _chapters(runs: Sequence[Run], folder: Path) -> list[Chapter]:
             continue
         groups = group(runs, name)
         table = None if published.is_figure else build_table(published, groups, paper)
-        pictures = [picture for run in own for picture in _pictures(run, folder)]
+        pictures = [picture for run in _first_seeds(own) for picture in _pictures(run, folder)]
         curves = draw_curves(groups)
         if curves is not None:
             path = folder / f"curves-{name}.png"
@@ -81,6 +81,14 @@ def _chapters(runs: Sequence[Run], folder: Path) -> list[Chapter]:
         texts = {run.recipe["differs"]: [run.recipe["row"]] for run in own if run.recipe["differs"]}
         chapters.append(Chapter(published, table, pictures, table.differences if table else texts))
     return chapters
+
+
+def _first_seeds(runs: Sequence[Run]) -> list[Run]:
+    """One run of each recipe and scale: pictures of further seeds look alike."""
+    first: dict[tuple[str, str], Run] = {}
+    for run in runs:
+        first.setdefault((run.recipe["name"], run.record["scale"]), run)
+    return list(first.values())
 
 
 def _pictures(run: Run, folder: Path) -> list[Picture]:

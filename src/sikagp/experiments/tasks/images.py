@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 from torch import Tensor, nn
@@ -21,12 +22,14 @@ from sikagp.experiments.cell import Cell
 from sikagp.experiments.data import Images
 from sikagp.experiments.figures.style import STYLE
 from sikagp.experiments.images.augmentation import NORMALISATIONS
+from sikagp.experiments.images.given import GivenLayer
 from sikagp.experiments.images.rows import FrozenInputs, LiveInputs
 from sikagp.experiments.images.scores import (
     Draws,
     classification_scores,
     corruption_scores,
     detection_scores,
+    held_out_scores,
 )
 from sikagp.experiments.methods import Method, build_method
 from sikagp.experiments.methods.composition import OnFeatures
@@ -41,7 +44,7 @@ DATA = {
     "svhn": data.svhn,
 }
 CHECKPOINT, BACKBONE_FILE = "checkpoint", "backbone.safetensors"
-_WITHOUT_ELBO = ("network", "mc-dropout", "ensemble", "knn", "boosting")
+_WITHOUT_ELBO = (CHECKPOINT, "network", "mc-dropout", "ensemble", "knn", "boosting")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -57,7 +60,8 @@ class ImageOptions:
             of the recipe that trained them; empty trains it with the head.
         views: versions of each training picture for a frozen backbone, all but one augmented.
         ood: other images, to be told apart.
-        corruptions: whether to score corrupted test images too.
+        corruptions: how many test images are scored under every corruption too.
+        validation: share of the training images that is held out, for choices and a temperature.
         rows: largest number of training images, for quick looks.
         test_rows: largest number of test and other images.
     """
@@ -69,7 +73,8 @@ class ImageOptions:
     frozen: str = ""
     views: int = 1
     ood: str = ""
-    corruptions: bool = False
+    corruptions: int = 0
+    validation: float = 0.0
     rows: int | None = None
     test_rows: int | None = None
 
@@ -77,6 +82,13 @@ class ImageOptions:
         for name in filter(None, (self.name, self.ood)):
             check_choice("name", name, DATA)
         check_choice("normalisation", self.normalisation or self.name, NORMALISATIONS)
+        if not 0 <= self.validation < 1:
+            raise ValueError(f"validation must lie in [0, 1), got {self.validation}")
+
+    @property
+    def depth(self) -> int:
+        """Number of layers of a residual network."""
+        return int(self.backbone.removeprefix("resnet"))
 
     def load(self, split: str) -> Images:
         """Read one split of the images, or the other images."""
@@ -84,22 +96,22 @@ class ImageOptions:
         images = DATA[name]("train" if split == "train" else "test")
         return images.first(self.rows if split == "train" else self.test_rows)
 
+    def split(self, images: Images, seed: int) -> tuple[Tensor, Tensor]:
+        """Numbers of the training images to learn from, and of those held out."""
+        order = torch.randperm(len(images), generator=torch.Generator().manual_seed(seed))
+        held = round(self.validation * len(images))
+        return order[held:].sort().values, order[:held].sort().values
+
 
 def run(cell: Cell) -> dict[str, Any]:
     """Train and score; returns metrics, timings, the history and a reliability diagram."""
     options = ImageOptions(**cell.recipe.data)
     train, test = options.load("train"), options.load("test")
+    kept, held = options.split(train, cell.seed)
     inputs = _inputs(cell, options, train)
-    method = build_method(
-        cell.recipe.method,
-        in_features=inputs.num_features,
-        out_features=train.num_classes,
-        task="classification",
-        options={**cell.recipe.options, **inputs.method_options, **_device(cell)},
-        training=cell.recipe.training,
-    )
+    method = _method(cell, options, inputs, train.num_classes)
     report = method.fit(
-        inputs.train(train, seed=cell.seed),
+        inputs.train(train, kept, seed=cell.seed),
         None,
         seed=cell.seed,
         folder=cell.folder / "run",
@@ -107,8 +119,8 @@ def run(cell: Cell) -> dict[str, Any]:
     )
     _keep_backbone(method, cell)
 
-    def predict(images: Images) -> Draws:
-        draws = method.predict(inputs.predict(images))
+    def predict(images: Images, rows: Tensor | None = None) -> Draws:
+        draws = method.predict(inputs.predict(images, rows))
         if not isinstance(draws, Tensor):
             raise TypeError(f"{cell.recipe.method} predicted {type(draws).__name__}, not classes")
         return draws
@@ -119,10 +131,15 @@ def run(cell: Cell) -> dict[str, Any]:
     seconds = time.perf_counter() - start
     draws = predict(test)
     _draw_reliability(draws, test.labels, cell)
+    scores = classification_scores(draws, test.labels)
+    if len(held):
+        scores |= held_out_scores(predict(train, held), train.labels[held], draws, test.labels)
+    if options.ood:
+        scores |= detection_scores(draws, predict(options.load("ood")))
+    if options.corruptions:
+        scores |= corruption_scores(predict, test.first(options.corruptions))
     return {
-        **classification_scores(draws, test.labels),
-        **(detection_scores(draws, predict(options.load("ood"))) if options.ood else {}),
-        **(corruption_scores(predict, test) if options.corruptions else {}),
+        **scores,
         "elbo": _elbo(cell, report.history),
         "fit_seconds": report.seconds,
         "predict_seconds": seconds,
@@ -133,13 +150,28 @@ def run(cell: Cell) -> dict[str, Any]:
     }
 
 
+def _method(
+    cell: Cell, options: ImageOptions, inputs: LiveInputs | FrozenInputs, num_classes: int
+) -> Method:
+    if cell.recipe.method == CHECKPOINT:
+        return GivenLayer(pretrained_resnet(options.depth)[1])
+    return build_method(
+        cell.recipe.method,
+        in_features=inputs.num_features,
+        out_features=num_classes,
+        task="classification",
+        options={**cell.recipe.options, **inputs.method_options, **_device(cell)},
+        training=cell.recipe.training,
+    )
+
+
 def _inputs(cell: Cell, options: ImageOptions, train: Images) -> LiveInputs | FrozenInputs:
     normalise = NORMALISATIONS[options.normalisation or options.name]
     if not options.frozen:
         return LiveInputs(options.backbone, normalise, augmented=options.augmented, examples=train)
     backbone: nn.Module
     if options.frozen == CHECKPOINT:
-        backbone, _ = pretrained_resnet(int(options.backbone.removeprefix("resnet")))
+        backbone, _ = pretrained_resnet(options.depth)
     else:
         # Folders of cells end with the names of recipe, scale and seed.
         root = cell.folder.parents[1 + len(cell.recipe.name.split("/"))]
@@ -169,7 +201,7 @@ def _elbo(cell: Cell, history: list[dict[str, float]]) -> float:
 
 
 def _draw_reliability(draws: Draws, labels: Tensor, cell: Cell) -> None:
-    with rc_context(STYLE):
-        figure = Figure(figsize=(3.6, 4.0), layout="constrained")
+    with rc_context({**STYLE, "legend.fontsize": 7}):
+        figure = Figure(figsize=(3.4, 3.6), layout="constrained")
         plot_reliability(draws.mean(0), labels, ax=figure.subplots())
         figure.savefig(cell.folder / "reliability.png")
