@@ -18,7 +18,7 @@ from sikagp.experiments.data import Intents, Utterances, clinc150
 from sikagp.experiments.data.location import cache_folder
 from sikagp.experiments.methods import Method, Problem, build_method
 from sikagp.experiments.text.features import cached_features
-from sikagp.experiments.text.finetuning import FineTuning, finetune
+from sikagp.experiments.text.finetuning import FineTuning, finetuned_features
 from sikagp.experiments.text.mahalanobis import Mahalanobis
 from sikagp.experiments.text.random_features import SNGP
 from sikagp.experiments.text.scores import detection_scores, doubts, in_scope_scores
@@ -92,20 +92,21 @@ def prepare(
         name: tokenize(encoder.tokenizer, part.texts, options.max_tokens)
         for name, part in parts.items()
     }
-    if options.finetuning is not None:
-        finetune(
+    if options.finetuning is None:
+        features = {
+            name: cached_features(encoder.model, rows, options.pooling, folder)
+            for name, rows in tokens.items()
+        }
+    else:
+        features = finetuned_features(
             encoder.model,
-            tokens["train"],
+            tokens,
             parts["train"].labels,
             FineTuning(**options.finetuning),
             pooling=options.pooling,
             folder=folder,
             seed=seed,
         )
-    features = {
-        name: cached_features(encoder.model, rows, options.pooling, folder)
-        for name, rows in tokens.items()
-    }
     center, scale = features["train"].mean(0), features["train"].std(0).mean()
     scaled = {name: (rows - center) / scale for name, rows in features.items()}
     return scaled, {name: part.labels for name, part in parts.items()}

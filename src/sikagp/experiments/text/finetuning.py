@@ -1,15 +1,17 @@
-"""Fine-tuning the last layers of an encoder, with a softmax on its features.
+"""Features of an encoder whose last layers were fine-tuned, with a softmax on top of them.
 
 All heads that are compared then see the same features. The states that reach the first trained
-layer never change, so they are computed once; and an encoder that was fine-tuned with the same
-options is taken from the folder. The softmax is trained alone first: gradients of a random one
-would spoil the layers.
+layer never change, so they are computed once for all seeds, and kept on disk; so are the features
+that come out. The softmax is trained alone first: gradients of a random one would spoil the
+layers.
 """
 
+import copy
 import dataclasses
 import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -52,43 +54,70 @@ class FineTuning:
     warmup: float = 0.06
 
 
-def finetune(
+class Encoded(NamedTuple):
+    """Texts on their way through an encoder.
+
+    Attributes:
+        states: of each text before the last layers, in half precision.
+        features: after them, pooled.
+    """
+
+    states: list[Float[Tensor, "_ features"]]
+    features: Float[Tensor, "rows features"]
+
+
+def finetuned_features(
     encoder: PreTrainedModel,
-    tokens: Tokens,
+    parts: Mapping[str, Tokens],
     labels: Int[Tensor, " rows"],
     options: FineTuning,
     *,
     pooling: str,
     folder: Path,
     seed: int,
-) -> None:
-    """Train the last layers in place, or load them if they were trained before."""
-    values = [fingerprint(encoder), [list(row) for row in tokens], labels.tolist(), pooling, seed]
-    trained = nn.ModuleList(encoder_layers(encoder)[-options.layers :])
+) -> dict[str, Float[Tensor, "_ features"]]:
+    """Features of all parts after training on ``"train"``, whose labels are given.
 
-    def train() -> dict[str, Tensor]:
-        states = lower_states(encoder, tokens, options.layers)
+    The encoder itself stays as it is.
+    """
+    tokens = {name: [list(row) for row in rows] for name, rows in parts.items()}
+    known = [fingerprint(encoder), tokens, labels.tolist(), pooling, seed]
+
+    def compute() -> dict[str, Tensor]:
+        encoded = {
+            name: encode_below(encoder, rows, options.layers, pooling, folder)
+            for name, rows in parts.items()
+        }
+        layers = nn.ModuleList(copy.deepcopy(encoder_layers(encoder)[-options.layers :]))
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            _train(trained, states, labels, options, pooling)
-        return trained.state_dict()
+            _train(layers, encoded["train"], labels, options, pooling)
+        return {name: _features(layers, part.states, pooling) for name, part in encoded.items()}
 
-    trained.load_state_dict(keep(folder, [*values, dataclasses.asdict(options)], train))
-    encoder.eval()
+    return keep(folder, [*known, dataclasses.asdict(options)], compute)
 
 
-@torch.no_grad()
-def lower_states(
-    encoder: PreTrainedModel, tokens: Tokens, layers: int
-) -> list[Float[Tensor, "tokens features"]]:
-    """States of every text before the last ``layers`` layers, in evaluation mode."""
-    encoder.eval()
-    states = [torch.empty(0)] * len(tokens)
-    for rows in equal_lengths([len(row) for row in tokens], _BATCH):
-        output = encoder(input_ids=stack(tokens, rows), output_hidden_states=True)
-        for row, state in zip(rows.tolist(), output.hidden_states[-1 - layers], strict=True):
-            states[row] = state.half()
-    return states
+def encode_below(
+    encoder: PreTrainedModel, tokens: Tokens, layers: int, pooling: str, folder: Path
+) -> Encoded:
+    """States before the last ``layers`` layers and features, from the folder if they are there."""
+    lengths = [len(row) for row in tokens]
+
+    @torch.no_grad()
+    def compute() -> dict[str, Tensor]:
+        encoder.eval()
+        states = [torch.empty(0)] * len(tokens)
+        features = torch.empty(len(tokens), encoder.config.hidden_size)
+        for rows in equal_lengths(lengths, _BATCH):
+            output = encoder(input_ids=stack(tokens, rows), output_hidden_states=True)
+            features[rows] = pool(output.hidden_states[-1], None, pooling)
+            for row, state in zip(rows.tolist(), output.hidden_states[-1 - layers], strict=True):
+                states[row] = state.half()
+        return {"states": torch.cat(states), "features": features}
+
+    known = [fingerprint(encoder), [list(row) for row in tokens], pooling, layers]
+    kept = keep(folder, known, compute)
+    return Encoded(list(kept["states"].split(lengths)), kept["features"])
 
 
 def upper_features(
@@ -103,17 +132,17 @@ def upper_features(
 
 def _train(
     layers: nn.ModuleList,
-    states: list[Float[Tensor, "_ features"]],
+    encoded: Encoded,
     labels: Int[Tensor, " rows"],
     options: FineTuning,
     pooling: str,
 ) -> None:
-    features = _all_features(layers.eval(), states, pooling)
+    states, features = encoded
     # One scale for all features: some of an encoder's never vary.
     center, scale = features.mean(0), features.std(0).mean()
     features = (features - center) / scale
     head = nn.Linear(features.shape[-1], int(labels.max()) + 1)
-    rates = {head: options.head_rate}
+    rates: dict[nn.Module, float] = {head: options.head_rate}
     plan = _plan([1] * len(states), options.frozen_epochs, options.batch_size)
     _descend(lambda rows: head(features[rows]), labels, rates, plan, options.warmup)
 
@@ -166,10 +195,11 @@ def _rate_factor(step: int, steps: int, warmup: float) -> float:
 
 
 @torch.no_grad()
-def _all_features(
+def _features(
     layers: nn.ModuleList, states: list[Float[Tensor, "_ features"]], pooling: str
 ) -> Float[Tensor, "rows features"]:
-    """Features of all texts from their states below the last layers."""
+    """Features of all texts from their states before the last layers, in evaluation mode."""
+    layers.eval()
     features = torch.empty(len(states), states[0].shape[-1])
     for rows in equal_lengths([len(state) for state in states], _BATCH):
         batch = torch.stack([states[row] for row in rows.tolist()]).float()
