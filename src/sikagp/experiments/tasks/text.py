@@ -84,8 +84,12 @@ def text_cache() -> Path:
 def prepare(
     intents: Intents, options: TextOptions, *, seed: int, folder: Path
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Features and labels of ``train``, ``validation``, ``test`` and ``out_of_scope``."""
-    parts = {**intents.in_scope, "out_of_scope": intents.out_of_scope["test"]}
+    """Features and labels of ``train``, ``validation`` and ``test``, and what lies outside them.
+
+    Out-of-scope texts are ``outside_validation`` and ``outside_test``.
+    """
+    outside = {f"outside_{name}": intents.out_of_scope[name] for name in ("validation", "test")}
+    parts = {**intents.in_scope, **outside}
     parts["train"] = _first_of_each(parts["train"], options.rows)
     encoder = load_encoder(options.encoder, parts["train"].texts)
     tokens = {
@@ -133,19 +137,25 @@ def make_method(cell: Cell, in_features: int, num_classes: int) -> Method:
 def evaluate(
     method: Method, features: Mapping[str, Tensor], labels: Mapping[str, Tensor]
 ) -> dict[str, float]:
-    """Scores of a trained method, with and without a temperature."""
-    names = ("validation", "test", "out_of_scope")
+    """Scores of a trained method on the test split, with and without a temperature.
+
+    Those of the validation split, for choosing options, have ``validation_`` before their names.
+    """
+    names = [name for name in features if name != "train"]
     draws = {name: torch.as_tensor(method.predict(features[name])) for name in names}
-    found = in_scope_scores(
-        draws["test"], labels["test"], draws["validation"], labels["validation"]
-    )
-    inside, outside = doubts(draws["test"]), doubts(draws["out_of_scope"])
-    if isinstance(method, Mahalanobis):
-        inside["distance"] = method.doubt(features["test"])
-        outside["distance"] = method.doubt(features["out_of_scope"])
-    found |= detection_scores(inside, outside)
-    tempered = (doubts(draws[name], found["temperature"]) for name in names[1:])
-    again = detection_scores(*tempered)
+    found: dict[str, float] = {}
+    for part, prefix in (("validation", "validation_"), ("test", "")):
+        scores = in_scope_scores(
+            draws[part], labels[part], draws["validation"], labels["validation"]
+        )
+        inside, outside = doubts(draws[part]), doubts(draws[f"outside_{part}"])
+        if isinstance(method, Mahalanobis):
+            inside["distance"] = method.doubt(features[part])
+            outside["distance"] = method.doubt(features[f"outside_{part}"])
+        scores |= detection_scores(inside, outside)
+        found |= {prefix + name: value for name, value in scores.items()}
+    sharpened = [doubts(draws[name], found["temperature"]) for name in ("test", "outside_test")]
+    again = detection_scores(*sharpened)
     return found | {f"{name}_tempered": again[name] for name in again if "entropy" in name}
 
 

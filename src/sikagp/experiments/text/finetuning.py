@@ -185,7 +185,7 @@ def _descend(
                 nn.utils.clip_grad_norm_(group["params"], _CLIP)
             optimizer.step()
             schedule.step()
-            total += float(loss) * len(rows)
+            total += loss.item() * len(rows)
         logger.info("epoch %d of %d: loss %.4f", epoch, len(plan), total / len(labels))
 
 
