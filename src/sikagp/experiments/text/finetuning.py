@@ -30,6 +30,9 @@ _WEIGHT_DECAY = 0.01
 _CLIP = 1.0
 logger = logging.getLogger(__name__)
 
+# Rows of every batch of every epoch.
+Plan = list[list[Int[Tensor, "_"]]]
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FineTuning:
@@ -155,7 +158,7 @@ def _train(
     _descend(logits, labels, rates, plan, options.warmup)
 
 
-def _plan(lengths: list[int], epochs: int, batch_size: int) -> list[list[Int[Tensor, " batch"]]]:
+def _plan(lengths: list[int], epochs: int, batch_size: int) -> Plan:
     """Batches of every epoch."""
     generator = torch.Generator().manual_seed(int(torch.randint(2**31, ())))
     return [list(equal_lengths(lengths, batch_size, generator=generator)) for _ in range(epochs)]
@@ -165,7 +168,7 @@ def _descend(
     logits: Callable[[Int[Tensor, " batch"]], Float[Tensor, "batch classes"]],
     labels: Int[Tensor, " rows"],
     rates: Mapping[nn.Module, float],
-    plan: list[list[Int[Tensor, " batch"]]],
+    plan: Plan,
     warmup: float,
 ) -> None:
     """Minimise the cross-entropy of all batches, with a learning rate for each module."""
