@@ -31,7 +31,7 @@ _CLIP = 1.0
 logger = logging.getLogger(__name__)
 
 # Rows of every batch of every epoch.
-Plan = list[list[Int[Tensor, "_"]]]
+Plan = list[list[Int[Tensor, " _"]]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
