@@ -184,8 +184,8 @@ def _descend(
             loss = nn.functional.cross_entropy(logits(rows), labels[rows])
             optimizer.zero_grad()
             loss.backward()
-            for group in groups:
-                nn.utils.clip_grad_norm_(group["params"], _CLIP)
+            for module in rates:
+                nn.utils.clip_grad_norm_(module.parameters(), _CLIP)
             optimizer.step()
             schedule.step()
             total += loss.item() * len(rows)
