@@ -20,6 +20,7 @@ NAMES = (
     "kernels",
     "depth",
     "heads",
+    "text_heads",
     "objectives",
     "gpytorch_peers",
     "scaling",

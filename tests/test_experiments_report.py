@@ -59,6 +59,20 @@ def folder(tmp_path) -> Path:
     return tmp_path
 
 
+def test_runs_of_one_table_fill_another_that_says_so(tmp_path):
+    history = [{"loss": 2.0}, {"loss": 1.0}]
+    results = {"accuracy": 0.9, "auroc": 0.97, "history": history}
+    names = {"name": "clinc150/sika", "table": "clinc150-ood", "row": "DKL-SIKA"}
+    put(tmp_path, 0, results, data={"name": "clinc150"}, **names)
+    text = write_report(tmp_path)[1].read_text()
+    tables, missing = text.split("## Not run here")
+    out_of_scope, in_scope = tables.split("## Table 5.")
+    assert "0.9700" in out_of_scope
+    assert "| DKL-SIKA | 1 smoke | 90.00 | 95.03 ± 0.08 |" in in_scope
+    assert ("curves-clinc150-ood.png" in out_of_scope, "curves" in in_scope) == (True, False)
+    assert "CLINC150" not in missing
+
+
 def test_tables_have_the_papers_numbers_beside_ours(folder):
     paper = load_paper()
     table = build_table(paper.results["uci"], group(collect(folder), "uci"), paper)

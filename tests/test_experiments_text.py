@@ -9,7 +9,13 @@ from sikagp.experiments.methods import Problem
 from sikagp.experiments.recipe import load_recipes
 from sikagp.experiments.tasks import text as task
 from sikagp.experiments.text import features as disk
-from sikagp.experiments.text.finetuning import FineTuning, finetune, lower_states, upper_features
+from sikagp.experiments.text import finetuning
+from sikagp.experiments.text.finetuning import (
+    FineTuning,
+    encode_below,
+    finetuned_features,
+    upper_features,
+)
 from sikagp.experiments.text.mahalanobis import Mahalanobis
 from sikagp.experiments.text.random_features import SNGP, RandomFeatureGP
 from sikagp.experiments.text.scores import detection_scores, doubts, in_scope_scores
@@ -45,36 +51,43 @@ def test_features_are_computed_once(encoded, tmp_path, monkeypatch):
         disk.cached_features(model, tokens, "mean", tmp_path)
 
 
-def test_upper_layers_continue_lower_ones(encoded):
+def test_upper_layers_continue_lower_ones(encoded, tmp_path):
     model, tokens, _ = encoded
-    states = lower_states(model, tokens, 1)
+    states, features = encode_below(model, tokens, 1, "mean", tmp_path)
     assert [len(state) for state in states] == [len(row) for row in tokens]
+    expected = encode(model, tokens, "mean")
+    torch.testing.assert_close(features, expected)
     layers = torch.nn.ModuleList(encoder_layers(model)[-1:])
     row = upper_features(layers, states[3].float().unsqueeze(0), "mean")
     # The states are kept in half precision.
-    torch.testing.assert_close(
-        row.detach(), encode(model, tokens, "mean")[3:4], rtol=1e-2, atol=1e-2
-    )
+    torch.testing.assert_close(row.detach(), expected[3:4], rtol=1e-2, atol=1e-2)
 
 
-def test_finetuning_separates_classes_and_is_kept(encoded, tmp_path):
+def test_finetuning_separates_classes_and_is_kept(encoded, tmp_path, monkeypatch):
     model, tokens, labels = encoded
     original = {name: value.clone() for name, value in model.state_dict().items()}
     options = FineTuning(layers=1, epochs=40, encoder_rate=1e-2, head_rate=3e-2, batch_size=8)
+
+    def finetuned(seed):
+        parts = {"train": tokens, "test": tokens[:5]}
+        return finetuned_features(
+            model, parts, labels, options, pooling="mean", folder=tmp_path, seed=seed
+        )
+
+    found = finetuned(0)
     before = _spread(encode(model, tokens, "mean"), labels)
-    keep = {"pooling": "mean", "folder": tmp_path, "seed": 0}
-    finetune(model, tokens, labels, options, **keep)
-    assert _spread(encode(model, tokens, "mean"), labels) > 2 * before
-    changed = {
-        name for name, value in model.state_dict().items() if not value.equal(original[name])
-    }
-    assert changed
-    assert all(".layer.1." in name for name in changed)
-    trained = {name: value.clone() for name, value in model.state_dict().items()}
-    model.load_state_dict(original)
-    finetune(model, tokens, labels, options, **keep)
-    assert all(value.equal(trained[name]) for name, value in model.state_dict().items())
-    assert len(list(tmp_path.glob("*.safetensors"))) == 1
+    assert _spread(found["train"], labels) > 2 * before
+    torch.testing.assert_close(found["test"], found["train"][:5])
+    assert all(value.equal(original[name]) for name, value in model.state_dict().items())
+    assert not finetuned(1)["train"].equal(found["train"])
+
+    def refuse(*args):
+        raise AssertionError("trained again")
+
+    monkeypatch.setattr(finetuning, "_train", refuse)
+    assert finetuned(0)["train"].equal(found["train"])
+    with pytest.raises(AssertionError, match="again"):
+        finetuned(2)
 
 
 def _spread(features, labels):
@@ -196,6 +209,7 @@ def test_every_recipe_runs(recipe, tmp_path, monkeypatch):
     assert 0 <= found["accuracy"] <= 1
     assert 0 <= found["auroc"] <= 1
     assert found["nll_tempered"] > 0
+    assert 0 <= found["validation_auroc_entropy"] <= 1
     assert found["minutes_per_epoch"] > 0
 
 

@@ -5,7 +5,6 @@ import torch
 from torch import Tensor, nn
 
 from sikagp.experiments.data import Images
-from sikagp.experiments.images import features as features_module
 from sikagp.experiments.images.augmentation import (
     NORMALISATIONS,
     ImageRows,
@@ -138,19 +137,6 @@ def test_features_are_computed_once_for_each_weight_and_picture(tmp_path):
     FeatureCache(backbone, NORMALISATIONS["cifar10"], folder=tmp_path)(x)
     assert backbone.calls == calls + 4
     assert len(list(tmp_path.glob("*.safetensors"))) == 5
-
-
-def test_a_killed_run_leaves_no_half_file(tmp_path, monkeypatch):
-    def killed(*args: object) -> None:
-        raise KeyboardInterrupt
-
-    cache = FeatureCache(Averages(), PLAIN, folder=tmp_path)
-    with monkeypatch.context() as patch:
-        patch.setattr(features_module, "write_whole", killed)
-        with pytest.raises(KeyboardInterrupt):
-            cache(pictures())
-    assert not list(tmp_path.glob("*.safetensors"))
-    assert cache(pictures()).shape == (8, 2)
 
 
 def test_rows_with_several_views_pick_one_per_batch():

@@ -43,7 +43,7 @@ def listing(recipes: Sequence[Recipe]) -> list[Listed]:
     """List the paper's tables, then its figures."""
     found = []
     for name, published in load_paper().results.items():
-        own = [recipe for recipe in recipes if recipe.table == name]
+        own = [recipe for recipe in recipes if recipe.table == published.source]
         scales = [scale for scale in SCALES if any(scale in recipe.scales for recipe in own)]
         costs = [f"{scale} ({published.cost.get(scale, 'seconds')})" for scale in scales]
         data = dict.fromkeys(recipe.data_name for recipe in own if recipe.data_name)

@@ -34,6 +34,7 @@ class Published:
         metrics: columns of the paper.
         extra: further columns of ours.
         rows: numbers by data, by row, by metric; empty for figures.
+        runs_of: another table whose runs fill this one too.
     """
 
     name: str
@@ -44,6 +45,12 @@ class Published:
     metrics: tuple[str, ...] = ()
     extra: tuple[str, ...] = ()
     rows: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
+    runs_of: str = ""
+
+    @property
+    def source(self) -> str:
+        """The table that recipes name to fill this one."""
+        return self.runs_of or self.name
 
     @property
     def is_figure(self) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 import jinja2
 
 from sikagp.experiments.paper import Published, load_paper
-from sikagp.experiments.report.collection import Run, collect, failures, group
+from sikagp.experiments.report.collection import Group, Run, collect, failures, group
 from sikagp.experiments.report.pictures import draw_curves
 from sikagp.experiments.report.tables import TableView, build_table
 from sikagp.plots.drawing import as_uri
@@ -66,21 +66,28 @@ def write_report(folder: Path) -> tuple[Path, Path]:
 def _chapters(runs: Sequence[Run], folder: Path) -> list[Chapter]:
     paper = load_paper()
     chapters = []
-    for name, published in paper.results.items():
-        own = [run for run in runs if run.recipe["table"] == name]
+    for published in paper.results.values():
+        own = [run for run in runs if run.recipe["table"] == published.source]
         if not own:
             continue
-        groups = group(runs, name)
+        groups = group(runs, published.source)
         table = None if published.is_figure else build_table(published, groups, paper)
-        pictures = [picture for run in _first_seeds(own) for picture in _pictures(run, folder)]
-        curves = draw_curves(groups)
-        if curves is not None:
-            path = folder / f"curves-{name}.png"
-            path.write_bytes(curves)
-            pictures.append(Picture("Learning curves, one run each", as_uri(curves), path.name))
+        # The pictures of shared runs belong to the table that their recipes name.
+        pictures = [] if published.runs_of else _all_pictures(own, groups, folder)
         texts = {run.recipe["differs"]: [run.recipe["row"]] for run in own if run.recipe["differs"]}
         chapters.append(Chapter(published, table, pictures, table.differences if table else texts))
     return chapters
+
+
+def _all_pictures(runs: Sequence[Run], groups: Sequence[Group], folder: Path) -> list[Picture]:
+    """Pictures that runs left, and their learning curves."""
+    pictures = [picture for run in _first_seeds(runs) for picture in _pictures(run, folder)]
+    curves = draw_curves(groups)
+    if curves is not None:
+        path = folder / f"curves-{runs[0].recipe['table']}.png"
+        path.write_bytes(curves)
+        pictures.append(Picture("Learning curves, one run each", as_uri(curves), path.name))
+    return pictures
 
 
 def _first_seeds(runs: Sequence[Run]) -> list[Run]:
@@ -107,7 +114,7 @@ def _pictures(run: Run, folder: Path) -> list[Picture]:
 def _missing(runs: Sequence[Run]) -> list[Published]:
     """Tables and figures that no run belongs to."""
     present = {run.recipe["table"] for run in runs}
-    return [entry for name, entry in load_paper().results.items() if name not in present]
+    return [entry for entry in load_paper().results.values() if entry.source not in present]
 
 
 def _origins(runs: Sequence[Run]) -> list[tuple[int, str]]:

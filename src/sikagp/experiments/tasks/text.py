@@ -18,7 +18,7 @@ from sikagp.experiments.data import Intents, Utterances, clinc150
 from sikagp.experiments.data.location import cache_folder
 from sikagp.experiments.methods import Method, Problem, build_method
 from sikagp.experiments.text.features import cached_features
-from sikagp.experiments.text.finetuning import FineTuning, finetune
+from sikagp.experiments.text.finetuning import FineTuning, finetuned_features
 from sikagp.experiments.text.mahalanobis import Mahalanobis
 from sikagp.experiments.text.random_features import SNGP
 from sikagp.experiments.text.scores import detection_scores, doubts, in_scope_scores
@@ -84,28 +84,33 @@ def text_cache() -> Path:
 def prepare(
     intents: Intents, options: TextOptions, *, seed: int, folder: Path
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Features and labels of ``train``, ``validation``, ``test`` and ``out_of_scope``."""
-    parts = {**intents.in_scope, "out_of_scope": intents.out_of_scope["test"]}
+    """Features and labels of ``train``, ``validation`` and ``test``, and what lies outside them.
+
+    Out-of-scope texts are ``outside_validation`` and ``outside_test``.
+    """
+    outside = {f"outside_{name}": intents.out_of_scope[name] for name in ("validation", "test")}
+    parts = {**intents.in_scope, **outside}
     parts["train"] = _first_of_each(parts["train"], options.rows)
     encoder = load_encoder(options.encoder, parts["train"].texts)
     tokens = {
         name: tokenize(encoder.tokenizer, part.texts, options.max_tokens)
         for name, part in parts.items()
     }
-    if options.finetuning is not None:
-        finetune(
+    if options.finetuning is None:
+        features = {
+            name: cached_features(encoder.model, rows, options.pooling, folder)
+            for name, rows in tokens.items()
+        }
+    else:
+        features = finetuned_features(
             encoder.model,
-            tokens["train"],
+            tokens,
             parts["train"].labels,
             FineTuning(**options.finetuning),
             pooling=options.pooling,
             folder=folder,
             seed=seed,
         )
-    features = {
-        name: cached_features(encoder.model, rows, options.pooling, folder)
-        for name, rows in tokens.items()
-    }
     center, scale = features["train"].mean(0), features["train"].std(0).mean()
     scaled = {name: (rows - center) / scale for name, rows in features.items()}
     return scaled, {name: part.labels for name, part in parts.items()}
@@ -132,19 +137,25 @@ def make_method(cell: Cell, in_features: int, num_classes: int) -> Method:
 def evaluate(
     method: Method, features: Mapping[str, Tensor], labels: Mapping[str, Tensor]
 ) -> dict[str, float]:
-    """Scores of a trained method, with and without a temperature."""
-    names = ("validation", "test", "out_of_scope")
+    """Scores of a trained method on the test split, with and without a temperature.
+
+    Those of the validation split, for choosing options, have ``validation_`` before their names.
+    """
+    names = [name for name in features if name != "train"]
     draws = {name: torch.as_tensor(method.predict(features[name])) for name in names}
-    found = in_scope_scores(
-        draws["test"], labels["test"], draws["validation"], labels["validation"]
-    )
-    inside, outside = doubts(draws["test"]), doubts(draws["out_of_scope"])
-    if isinstance(method, Mahalanobis):
-        inside["distance"] = method.doubt(features["test"])
-        outside["distance"] = method.doubt(features["out_of_scope"])
-    found |= detection_scores(inside, outside)
-    tempered = (doubts(draws[name], found["temperature"]) for name in names[1:])
-    again = detection_scores(*tempered)
+    found: dict[str, float] = {}
+    for part, prefix in (("validation", "validation_"), ("test", "")):
+        scores = in_scope_scores(
+            draws[part], labels[part], draws["validation"], labels["validation"]
+        )
+        inside, outside = doubts(draws[part]), doubts(draws[f"outside_{part}"])
+        if isinstance(method, Mahalanobis):
+            inside["distance"] = method.doubt(features[part])
+            outside["distance"] = method.doubt(features[f"outside_{part}"])
+        scores |= detection_scores(inside, outside)
+        found |= {prefix + name: value for name, value in scores.items()}
+    sharpened = [doubts(draws[name], found["temperature"]) for name in ("test", "outside_test")]
+    again = detection_scores(*sharpened)
     return found | {f"{name}_tempered": again[name] for name in again if "entropy" in name}
 
 

@@ -1,22 +1,24 @@
-"""Fine-tuning the last layers of an encoder, with a softmax on its features.
+"""Features of an encoder whose last layers were fine-tuned, with a softmax on top of them.
 
 All heads that are compared then see the same features. The states that reach the first trained
-layer never change, so they are computed once; and an encoder that was fine-tuned with the same
-options is taken from the folder.
+layer never change, so they are computed once for all seeds, and kept on disk; so are the features
+that come out. The softmax is trained alone first: gradients of a random one would spoil the
+layers.
 """
 
+import copy
 import dataclasses
-import hashlib
-import json
+import logging
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
-from safetensors.torch import load_file, save
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from sikagp._typing import Float, Int
-from sikagp.experiments.files import locked, write_whole
+from sikagp.experiments.keeping import keep
 from sikagp.experiments.text.features import fingerprint
 from sikagp.integrations.transformers.features import Tokens, equal_lengths, stack
 from sikagp.integrations.transformers.modeling import encoder_layers
@@ -26,6 +28,10 @@ from sikagp.objectives import warm_up
 _BATCH = 128
 _WEIGHT_DECAY = 0.01
 _CLIP = 1.0
+logger = logging.getLogger(__name__)
+
+# Rows of every batch of every epoch.
+Plan = list[list[Int[Tensor, " _"]]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -34,7 +40,8 @@ class FineTuning:
 
     Attributes:
         layers: how many of the encoder's last layers are trained.
-        epochs: passes over the training texts; the learning rates fall linearly to 0.
+        frozen_epochs: passes over the training texts that train the softmax alone.
+        epochs: passes that train both; the learning rates fall linearly to 0.
         encoder_rate: peak learning rate of the layers.
         head_rate: peak learning rate of the softmax.
         batch_size: texts per step.
@@ -42,6 +49,7 @@ class FineTuning:
     """
 
     layers: int = 2
+    frozen_epochs: int = 2
     epochs: int = 4
     encoder_rate: float = 2e-4
     head_rate: float = 1e-3
@@ -49,44 +57,70 @@ class FineTuning:
     warmup: float = 0.06
 
 
-def finetune(
+class Encoded(NamedTuple):
+    """Texts on their way through an encoder.
+
+    Attributes:
+        states: of each text before the last layers, in half precision.
+        features: after them, pooled.
+    """
+
+    states: list[Float[Tensor, "_ features"]]
+    features: Float[Tensor, "rows features"]
+
+
+def finetuned_features(
     encoder: PreTrainedModel,
-    tokens: Tokens,
+    parts: Mapping[str, Tokens],
     labels: Int[Tensor, " rows"],
     options: FineTuning,
     *,
     pooling: str,
     folder: Path,
     seed: int,
-) -> None:
-    """Train the last layers in place, or load them if they were trained before."""
-    values = [fingerprint(encoder), [list(row) for row in tokens], labels.tolist(), pooling, seed]
-    content = json.dumps([*values, dataclasses.asdict(options)])
-    path = Path(folder) / f"{hashlib.sha256(content.encode()).hexdigest()[:32]}.safetensors"
-    trained = nn.ModuleList(encoder_layers(encoder)[-options.layers :])
-    with locked(path.with_suffix(".lock")):
-        if not path.is_file():
-            states = lower_states(encoder, tokens, options.layers)
-            with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(seed)
-                _train(trained, states, labels, options, pooling)
-            write_whole(path, save(trained.state_dict()))
-    trained.load_state_dict(load_file(path))
-    encoder.eval()
+) -> dict[str, Float[Tensor, "_ features"]]:
+    """Features of all parts after training on ``"train"``, whose labels are given.
+
+    The encoder itself stays as it is.
+    """
+    tokens = {name: [list(row) for row in rows] for name, rows in parts.items()}
+    known = [fingerprint(encoder), tokens, labels.tolist(), pooling, seed]
+
+    def compute() -> dict[str, Tensor]:
+        encoded = {
+            name: encode_below(encoder, rows, options.layers, pooling, folder)
+            for name, rows in parts.items()
+        }
+        layers = nn.ModuleList(copy.deepcopy(encoder_layers(encoder)[-options.layers :]))
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            _train(layers, encoded["train"], labels, options, pooling)
+        return {name: _features(layers, part.states, pooling) for name, part in encoded.items()}
+
+    return keep(folder, [*known, dataclasses.asdict(options)], compute)
 
 
-@torch.no_grad()
-def lower_states(
-    encoder: PreTrainedModel, tokens: Tokens, layers: int
-) -> list[Float[Tensor, "tokens features"]]:
-    """States of every text before the last ``layers`` layers, in evaluation mode."""
-    encoder.eval()
-    states = [torch.empty(0)] * len(tokens)
-    for rows in equal_lengths([len(row) for row in tokens], _BATCH):
-        output = encoder(input_ids=stack(tokens, rows), output_hidden_states=True)
-        for row, state in zip(rows.tolist(), output.hidden_states[-1 - layers], strict=True):
-            states[row] = state.half()
-    return states
+def encode_below(
+    encoder: PreTrainedModel, tokens: Tokens, layers: int, pooling: str, folder: Path
+) -> Encoded:
+    """States before the last ``layers`` layers and features, from the folder if they are there."""
+    lengths = [len(row) for row in tokens]
+
+    @torch.no_grad()
+    def compute() -> dict[str, Tensor]:
+        encoder.eval()
+        states = [torch.empty(0)] * len(tokens)
+        features = torch.empty(len(tokens), encoder.config.hidden_size)
+        for rows in equal_lengths(lengths, _BATCH):
+            output = encoder(input_ids=stack(tokens, rows), output_hidden_states=True)
+            features[rows] = pool(output.hidden_states[-1], None, pooling)
+            for row, state in zip(rows.tolist(), output.hidden_states[-1 - layers], strict=True):
+                states[row] = state.half()
+        return {"states": torch.cat(states), "features": features}
+
+    known = [fingerprint(encoder), [list(row) for row in tokens], pooling, layers]
+    kept = keep(folder, known, compute)
+    return Encoded(list(kept["states"].split(lengths)), kept["features"])
 
 
 def upper_features(
@@ -101,39 +135,61 @@ def upper_features(
 
 def _train(
     layers: nn.ModuleList,
-    states: list[Float[Tensor, "_ features"]],
+    encoded: Encoded,
     labels: Int[Tensor, " rows"],
     options: FineTuning,
     pooling: str,
 ) -> None:
-    head = nn.Linear(states[0].shape[-1], int(labels.max()) + 1)
-    groups = [
-        {"params": layers.parameters(), "lr": options.encoder_rate},
-        {"params": head.parameters(), "lr": options.head_rate},
-    ]
-    optimizer = torch.optim.AdamW(groups, weight_decay=_WEIGHT_DECAY)
-    lengths = [len(state) for state in states]
-    generator = torch.Generator().manual_seed(int(torch.randint(2**31, ())))
-    plan = [
-        rows
-        for _ in range(options.epochs)
-        for rows in equal_lengths(lengths, options.batch_size, generator=generator)
-    ]
-    schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda step: _rate_factor(step, len(plan), options.warmup)
-    )
+    states, features = encoded
     # One scale for all features: some of an encoder's never vary.
-    center, scale = _statistics(layers.eval(), states, pooling)
-    layers.train()
-    parameters = [*layers.parameters(), *head.parameters()]
-    for rows in plan:
+    center, scale = features.mean(0), features.std(0).mean()
+    features = (features - center) / scale
+    head = nn.Linear(features.shape[-1], int(labels.max()) + 1)
+    rates: dict[nn.Module, float] = {head: options.head_rate}
+    plan = _plan([1] * len(states), options.frozen_epochs, options.batch_size)
+    _descend(lambda rows: head(features[rows]), labels, rates, plan, options.warmup)
+
+    def logits(rows: Int[Tensor, " batch"]) -> Float[Tensor, "batch classes"]:
         batch = torch.stack([states[row] for row in rows.tolist()]).float()
-        logits = head((upper_features(layers, batch, pooling) - center) / scale)
-        optimizer.zero_grad()
-        nn.functional.cross_entropy(logits, labels[rows]).backward()
-        nn.utils.clip_grad_norm_(parameters, _CLIP)
-        optimizer.step()
-        schedule.step()
+        return head((upper_features(layers, batch, pooling) - center) / scale)
+
+    rates[layers.train()] = options.encoder_rate
+    plan = _plan([len(state) for state in states], options.epochs, options.batch_size)
+    _descend(logits, labels, rates, plan, options.warmup)
+
+
+def _plan(lengths: list[int], epochs: int, batch_size: int) -> Plan:
+    """Batches of every epoch."""
+    generator = torch.Generator().manual_seed(int(torch.randint(2**31, ())))
+    return [list(equal_lengths(lengths, batch_size, generator=generator)) for _ in range(epochs)]
+
+
+def _descend(
+    logits: Callable[[Int[Tensor, " batch"]], Float[Tensor, "batch classes"]],
+    labels: Int[Tensor, " rows"],
+    rates: Mapping[nn.Module, float],
+    plan: Plan,
+    warmup: float,
+) -> None:
+    """Minimise the cross-entropy of all batches, with a learning rate for each module."""
+    groups = [{"params": list(module.parameters()), "lr": rate} for module, rate in rates.items()]
+    optimizer = torch.optim.AdamW(groups, weight_decay=_WEIGHT_DECAY)
+    steps = sum(len(batches) for batches in plan)
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda step: _rate_factor(step, steps, warmup)
+    )
+    for epoch, batches in enumerate(plan, 1):
+        total = 0.0
+        for rows in batches:
+            loss = nn.functional.cross_entropy(logits(rows), labels[rows])
+            optimizer.zero_grad()
+            loss.backward()
+            for module in rates:
+                nn.utils.clip_grad_norm_(module.parameters(), _CLIP)
+            optimizer.step()
+            schedule.step()
+            total += loss.item() * len(rows)
+        logger.info("epoch %d of %d: loss %.4f", epoch, len(plan), total / len(labels))
 
 
 def _rate_factor(step: int, steps: int, warmup: float) -> float:
@@ -142,11 +198,13 @@ def _rate_factor(step: int, steps: int, warmup: float) -> float:
 
 
 @torch.no_grad()
-def _statistics(
+def _features(
     layers: nn.ModuleList, states: list[Float[Tensor, "_ features"]], pooling: str
-) -> tuple[Float[Tensor, " features"], Float[Tensor, ""]]:
-    """Mean of each feature and their average deviation, over some of the texts."""
-    some = states[:: max(1, len(states) // 1000)]
-    features = [upper_features(layers, state.unsqueeze(0).float(), pooling) for state in some]
-    rows = torch.cat(features)
-    return rows.mean(0), rows.std(0).mean()
+) -> Float[Tensor, "rows features"]:
+    """Features of all texts from their states before the last layers, in evaluation mode."""
+    layers.eval()
+    features = torch.empty(len(states), states[0].shape[-1])
+    for rows in equal_lengths([len(state) for state in states], _BATCH):
+        batch = torch.stack([states[row] for row in rows.tolist()]).float()
+        features[rows] = upper_features(layers, batch, pooling)
+    return features
