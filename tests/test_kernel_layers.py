@@ -1,12 +1,14 @@
 """Every kernel in every plan, backend and way to draw; saved and loaded."""
 
+import copy
+
 import pytest
 import torch
 from helpers import PLANS, assert_close, random_layer
 from oracles import user_p, user_q
 from torch import nn
 
-from sikagp import DeepGP, GaussMarkov, SIKALayer
+from sikagp import DeepGP, GaussMarkov, Laplace, SIKALayer
 from sikagp.ops.backends import use_backend
 
 NAMES = ("laplace", "matern32", "matern52", "brownian", "bridge")
@@ -84,3 +86,27 @@ def test_float32_predictions_are_accurate(name, lengthscale, level):
         actual = coarse.eval()(x)
     assert_close(actual.mean, expected.mean, dtype=torch.float32)
     assert_close(actual.variance, expected.variance, dtype=torch.float32)
+
+
+class Halved(Laplace):
+    """Half the variance: formulas of its own, which compiled loops do not know."""
+
+    def covariance(self, x, y, rate):
+        """Return k(x, y)."""
+        return super().covariance(x, y, rate) / 2
+
+    def boundary(self, rate):
+        """The same boundary, scaled."""
+        return super().boundary(rate) / 2**0.5
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_a_kernel_derived_from_another_keeps_its_own_formulas(training):
+    layer = SIKALayer(2, 3, level=3, kernel=Halved(), dtype=torch.float64).train(training)
+    with torch.no_grad():
+        layer.weight_mean.normal_()
+    x = torch.rand(6, 2, dtype=torch.float64)
+    with use_backend("reference"):
+        expected = copy.deepcopy(layer)(x)
+    assert_close(layer(x).mean, expected.mean)
+    assert_close(layer(x).variance, expected.variance)

@@ -11,7 +11,7 @@ multiplied by it, so that nothing is lost to rounding.
 """
 
 from abc import ABC, abstractmethod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -63,7 +63,12 @@ class MarkovKernel(ABC):
 
     state_size: int
     stationary: bool
-    predictable: bool = False  # whether compiled prediction knows its two-point weights
+    predictable: bool = False  # whether compiled loops know its formulas
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """A subclass may change the formulas, so it must say itself that loops know them."""
+        super().__init_subclass__(**options)
+        cls.predictable = bool(cls.__dict__.get("predictable"))
 
     @abstractmethod
     def covariance(self, x: Points, y: Points, rate: Points) -> Float[Tensor, "*shape"]:

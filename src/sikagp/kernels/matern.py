@@ -30,7 +30,6 @@ class Matern(MarkovKernel):
     """Shared arithmetic of the Matérn kernels; see the module's docstring."""
 
     stationary = True
-    predictable = True
     smoothness: float
     nilpotent: tuple[tuple[float, ...], ...]
     diffusion: float
@@ -159,6 +158,7 @@ class Matern32(Matern):
     """Matérn kernel of smoothness 3/2, ``(1 + t) exp(-t)``: once differentiable draws."""
 
     state_size = 2
+    predictable = True
     smoothness = 1.5
     nilpotent = ((1.0, 1.0), (-1.0, -1.0))
     diffusion = 4.0
@@ -168,6 +168,7 @@ class Matern52(Matern):
     """Matérn kernel of smoothness 5/2, ``(1 + t + t^2 / 3) exp(-t)``: twice differentiable."""
 
     state_size = 3
+    predictable = True
     smoothness = 2.5
     nilpotent = ((1.0, 1.0, 0.0), (0.0, 1.0, 1.0), (-1.0, -3.0, -2.0))
     diffusion = 16 / 3
