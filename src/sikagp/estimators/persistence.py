@@ -31,9 +31,7 @@ class SavedEstimator(AdditiveEstimator):
         folder.mkdir(parents=True, exist_ok=True)
         for number, member in enumerate(self._members):
             member.save_pretrained(folder / f"member{number}")
-        scratch = folder / f".{FILE}.{os.getpid()}"
-        write_manifest(scratch, FORMAT, self, content)
-        os.replace(scratch, folder / FILE)
+        write_manifest(folder / FILE, FORMAT, self, content)
         return folder
 
     @classmethod
