@@ -20,7 +20,7 @@ NAMES = (
     "kernels",
     "depth",
     "heads",
-    "text_heads",
+    "epochs",
     "objectives",
     "gpytorch_peers",
     "scaling",

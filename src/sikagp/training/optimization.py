@@ -1,6 +1,7 @@
 """Optimizers and learning-rate schedules, as a configuration names them."""
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import gpytorch
@@ -38,8 +39,18 @@ def build_optimizer(
             {"params": parameters, "lr": rate, "weight_decay": decay}
             for (rate, decay), parameters in groups.items()
         ],
-        **config.optimizer_options,
+        **{**_fused(config.optimizer, groups.values()), **config.optimizer_options},
     )
+
+
+def _fused(name: str, groups: Iterable[list[nn.Parameter]]) -> dict[str, bool]:
+    """Options by which all of an update is one pass over the weights.
+
+    Only on the CPU: elsewhere torch has fast updates anyway, and a fused one undoes the scaling of
+    gradients itself, so that they cannot be clipped in half precision.
+    """
+    fits = all(p.device.type == "cpu" for parameters in groups for p in parameters)
+    return {"fused": True} if fits and name in ("adam", "adamw") else {}
 
 
 def _has_prior(module: nn.Module) -> bool:
