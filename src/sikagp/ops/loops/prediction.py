@@ -79,19 +79,22 @@ def _multiply(work, count, state, size, base, weights):
 
 
 @compile_loop
-def _request(table, start, length):
-    """Prefetch a stretch of a table."""
-    for offset in range(0, length, LINE // table.itemsize):
-        prefetch(table, start + offset)
+def _request(table, start, lines, lanes):
+    """Prefetch a stretch of a table, line by line."""
+    for _ in range(lines):
+        prefetch(table, start)
+        start += lanes
 
 
 @compile_loop
-def _add(table, row, state, triangle, rest, size, outputs, first, weights, place, padded, totals):
+def _add(
+    table, row, state, triangle, rest, size, outputs, first, weights, place, vectors, lanes, totals
+):  # fmt: skip
     """Add one point of one feature to its mean and variance, a vector of outputs at a time."""
-    s, lanes = len(state), LINE // table.itemsize
+    s, padded = len(state), vectors * lanes
     next_row, next_first = row + size * outputs, first + size * BLOCK
     own, own_first = s * outputs, s * BLOCK
-    for _ in range(0, outputs, lanes):
+    for _ in range(vectors):
         add_rows(totals, place, table, row, outputs, weights, first, BLOCK, state)
         add_rows(totals, place, table, next_row, outputs, weights, next_first, BLOCK, state)
         add_rows(
@@ -122,8 +125,10 @@ def predict(
     """
     s, outputs, dtype, lanes = len(state), mean.shape[1], table.dtype, LINE // table.itemsize
     size, even = s + len(rest), coefficients.shape[1] == 1
-    padded, reach = (outputs + lanes - 1) // lanes * lanes, size + s + len(triangle)
-    length, per_feature = reach * outputs, nodes.shape[1] * size * outputs
+    # No division in the loops below: it takes longer than reading a row.
+    vectors, reach = (outputs + lanes - 1) // lanes, size + s + len(triangle)
+    padded, lines = vectors * lanes, (reach * outputs + lanes - 1) // lanes
+    per_feature = nodes.shape[1] * size * outputs
     weights, totals = np.empty(2 * reach * BLOCK, dtype), np.zeros(2 * BLOCK * padded, dtype)
     cell, opened = np.empty((2, BLOCK), np.int64), np.empty(BLOCK, dtype)
     work, units = np.empty(NUM_ROWS * BLOCK), np.empty(BLOCK, dtype)
@@ -143,12 +148,13 @@ def predict(
                     bad[0] = 1
             for n in range(count):
                 if ahead:
-                    _request(table, d * per_feature + cell[t, n] * size * outputs, length)
+                    _request(table, d * per_feature + cell[t, n] * size * outputs, lines, lanes)
                 if d > 0:
                     row = (d - 1) * per_feature + cell[1 - t, n] * size * outputs
                     _add(
                         table, row, state, triangle, rest, size, outputs,
-                        (1 - t) * reach * BLOCK + n, weights, 2 * n * padded, padded, totals,
+                        (1 - t) * reach * BLOCK + n, weights,
+                        2 * n * padded, vectors, lanes, totals,
                     )  # fmt: skip
             if ahead:
                 longest = speed * nodes[0, 1] if even else np.inf
