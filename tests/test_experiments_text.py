@@ -213,6 +213,22 @@ def test_every_recipe_runs(recipe, tmp_path, monkeypatch):
     assert found["minutes_per_epoch"] > 0
 
 
+def test_pretrained_features_stand_beside_finetuned_ones(tmp_path):
+    def features(**options):
+        chosen = task.TextOptions(encoder="tiny", **options)
+        return task.prepare(intents(), chosen, seed=0, folder=tmp_path)[0]
+
+    tuning = {"layers": 1, "epochs": 1}
+    tuned, as_they_were = features(finetuning=tuning), features()
+    both = features(finetuning=tuning, pretrained=True)
+    for name, rows in both.items():
+        width = rows.shape[-1] // 2
+        assert rows[:, :width].equal(tuned[name])
+        assert rows[:, width:].equal(as_they_were[name])
+    assert_close(both["train"].mean(0), torch.zeros(2 * width))
+    assert_close(as_they_were["train"].std(0).mean(), torch.tensor(1.0))
+
+
 def test_quick_looks_take_the_first_texts_of_every_class():
     labels = torch.tensor([0, 0, 1, 0, 1, 1])
     part = task._first_of_each(Utterances(tuple("abcdef"), labels), 2)

@@ -40,6 +40,8 @@ class TextOptions:
         pooling: ``"cls"`` or ``"mean"``.
         max_tokens: longer texts are cut.
         finetuning: options of :class:`FineTuning`; None leaves the encoder as it is.
+        pretrained: whether features of the encoder as it was stand beside the fine-tuned ones.
+            Fine-tuning draws together what the labels do not tell apart, and with it what is new.
         rows: training texts of each intent, for quick looks; None takes all.
     """
 
@@ -48,6 +50,7 @@ class TextOptions:
     pooling: str = "mean"
     max_tokens: int = 48
     finetuning: Mapping[str, Any] | None = None
+    pretrained: bool = False
     rows: int | None = None
 
 
@@ -96,13 +99,9 @@ def prepare(
         name: tokenize(encoder.tokenizer, part.texts, options.max_tokens)
         for name, part in parts.items()
     }
-    if options.finetuning is None:
-        features = {
-            name: cached_features(encoder.model, rows, options.pooling, folder)
-            for name, rows in tokens.items()
-        }
-    else:
-        features = finetuned_features(
+    found = []
+    if options.finetuning is not None:
+        tuned = finetuned_features(
             encoder.model,
             tokens,
             parts["train"].labels,
@@ -111,9 +110,21 @@ def prepare(
             folder=folder,
             seed=seed,
         )
+        found.append(_scaled(tuned))
+    if options.finetuning is None or options.pretrained:
+        kept = {
+            name: cached_features(encoder.model, rows, options.pooling, folder)
+            for name, rows in tokens.items()
+        }
+        found.append(_scaled(kept))
+    features = {name: torch.cat([part[name] for part in found], dim=-1) for name in parts}
+    return features, {name: part.labels for name, part in parts.items()}
+
+
+def _scaled(features: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Centre features and divide all by one number: some of an encoder's never vary."""
     center, scale = features["train"].mean(0), features["train"].std(0).mean()
-    scaled = {name: (rows - center) / scale for name, rows in features.items()}
-    return scaled, {name: part.labels for name, part in parts.items()}
+    return {name: (rows - center) / scale for name, rows in features.items()}
 
 
 def make_method(cell: Cell, in_features: int, num_classes: int) -> Method:
