@@ -1,4 +1,4 @@
-"""Networks below a head: ResNet-18 for 32 x 32 images, and the paper's convolutional network."""
+"""Networks below a head: ResNet-18 for 32 x 32 images, the paper's CNN, DistilBERT's layers."""
 
 from torch import Tensor, nn
 
@@ -55,3 +55,20 @@ def mnist_cnn(num_features: int = 64) -> nn.Sequential:
         nn.Dropout(0.5),
         nn.Linear(128, num_features),
     )
+
+
+class FirstToken(nn.Module):
+    """Takes what a transformer says about the first token."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (rows, tokens, features) to (rows, features)."""
+        return x[:, 0]
+
+
+def transformer(num_features: int = 256) -> nn.Sequential:
+    """Six layers of DistilBERT's size and a linear embedding; input (rows, tokens, 768)."""
+    layers = [
+        nn.TransformerEncoderLayer(768, 12, 3072, activation="gelu", batch_first=True)
+        for _ in range(6)
+    ]
+    return nn.Sequential(*layers, FirstToken(), nn.Linear(768, num_features))

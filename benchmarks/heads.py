@@ -8,7 +8,7 @@ belongs to the backbone.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import gpytorch
 import torch
@@ -25,9 +25,23 @@ from sikagp.objectives import VariationalELBO
 LINEAR, SIKA = "nn.Linear", "SIKALayer"
 SIZES = ((128, 10), (512, 100), (256, 150))
 SAMPLES, NUM_DATA, LEVEL = 20, 50_000, 7
-BACKBONES: dict[str, tuple[Callable[..., nn.Module], tuple[int, ...], int]] = {
-    "ResNet-18": (backbones.resnet18, (3, 32, 32), 128),
-    "MNIST CNN": (backbones.mnist_cnn, (1, 28, 28), 64),
+
+
+class Backbone(NamedTuple):
+    """What lies below a head: how to make it, the shape of a row, features, classes, batches."""
+
+    make: Callable[..., nn.Module]
+    shape: tuple[int, ...]
+    width: int
+    classes: int
+    rows: int
+    quick_rows: int
+
+
+BACKBONES = {
+    "ResNet-18": Backbone(backbones.resnet18, (3, 32, 32), 128, 10, 128, 8),
+    "MNIST CNN": Backbone(backbones.mnist_cnn, (1, 28, 28), 64, 10, 64, 64),
+    "DistilBERT layers": Backbone(backbones.transformer, (48, 768), 256, 150, 32, 2),
 }
 ALONE, WHOLE = "head alone", "whole step"
 
@@ -73,10 +87,15 @@ def cases(settings: Settings) -> list[Case]:
     """Heads alone, then on backbones."""
     sizes = SIZES[:2] if settings.quick else SIZES
     alone = [{"kind": ALONE, "B": 128, "D": D, "O": out} for D, out in sizes]
-    batches = {"ResNet-18": 8 if settings.quick else 128, "MNIST CNN": 64}
     whole = [
-        {"kind": WHOLE, "backbone": name, "B": batches[name], "D": width, "O": 10}
-        for name, (_, _, width) in BACKBONES.items()
+        {
+            "kind": WHOLE,
+            "backbone": name,
+            "B": backbone.quick_rows if settings.quick else backbone.rows,
+            "D": backbone.width,
+            "O": backbone.classes,
+        }
+        for name, backbone in BACKBONES.items()
     ]
     return alone + whole
 
@@ -107,7 +126,7 @@ def measure_alone(case: Case, settings: Settings) -> Cell:
 
 def measure_whole(case: Case, settings: Settings) -> Cell:
     """Time whole training steps and the head's part in them; heads take turns."""
-    make, shape, width = BACKBONES[case["backbone"]]
+    make, shape, width, *_ = BACKBONES[case["backbone"]]
     backbone = make(width).to(settings.device)
     optimizer = torch.optim.SGD(backbone.parameters(), lr=1e-3, momentum=0.9, fused=True)
     x = torch.randn(case["B"], *shape, device=settings.device)
