@@ -143,7 +143,9 @@ def interpolate_backward(
     return d_left, d_right, d_states, d_covariances
 
 
-def moments(points: Points, own: OwnParameters, tree: BridgeTree) -> tuple[Tensor, Tensor]:
+def moments(
+    points: Points, own: OwnParameters, tree: BridgeTree
+) -> tuple[Float[Tensor, "rows outputs"], Float[Tensor, "rows outputs"]]:
     """Mean and variance of f from weights, through tables that are made and used in the cache."""
     near, (features, _, s, outputs) = points.near, own.weight.shape
     rows = len(near)

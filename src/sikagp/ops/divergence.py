@@ -58,7 +58,9 @@ def _flat_arrays(*tensors: Tensor) -> list[Any]:
     return [tensor.detach().contiguous().view(-1).numpy() for tensor in tensors]
 
 
-def divergence(mean: Float[Tensor, "*shape"], raw_scale: Float[Tensor, "*shape"]) -> Tensor:
+def divergence(
+    mean: Float[Tensor, "*shape"], raw_scale: Float[Tensor, "*shape"]
+) -> Float[Tensor, ""]:
     """KL divergence from standard normals, differentiable, in one pass over the parameters."""
     if torch.compiler.is_exporting():
         return _formula(mean, raw_scale)

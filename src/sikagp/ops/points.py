@@ -11,7 +11,9 @@ from sikagp.ops.loops.weights import cell_coefficients
 from sikagp.ops.parts import Points
 
 
-def node_positions(nodes: Tensor | None, level: int) -> np.ndarray:
+def node_positions(
+    nodes: Float[Tensor, "lines nodes"] | None, level: int
+) -> Float[np.ndarray, "lines nodes"]:
     """Unit coordinates of nodes, one line for all features or one each; even if none are given."""
     if nodes is None:
         return np.arange(2**level + 1)[None] / 2**level
@@ -19,8 +21,11 @@ def node_positions(nodes: Tensor | None, level: int) -> np.ndarray:
 
 
 def cell_geometry(
-    rate: Tensor, nodes: Tensor | None, level: int, s: int
-) -> tuple[np.ndarray, np.ndarray]:
+    rate: Float[Tensor, " features"],
+    nodes: Float[Tensor, "lines nodes"] | None,
+    level: int,
+    s: int,
+) -> tuple[Float[np.ndarray, "lines nodes"], Float[np.ndarray, "features widths coefficients"]]:
     """Node positions, and the coefficients of the two-point weights of every width of cell."""
     positions, widths = node_positions(nodes, level), 1 if nodes is None else 2**level
     coefficients = np.empty((len(rate), widths, s * s + s))

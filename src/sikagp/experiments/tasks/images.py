@@ -11,6 +11,7 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
+from sikagp._typing import Int
 from sikagp.experiments import data
 from sikagp.experiments.backbones import (
     build_backbone,
@@ -96,7 +97,9 @@ class ImageOptions:
         images = DATA[name]("train" if split == "train" else "test")
         return images.first(self.rows if split == "train" else self.test_rows)
 
-    def split(self, images: Images, seed: int) -> tuple[Tensor, Tensor]:
+    def split(
+        self, images: Images, seed: int
+    ) -> tuple[Int[Tensor, " kept"], Int[Tensor, " held_out"]]:
         """Numbers of the training images to learn from, and of those held out."""
         order = torch.randperm(len(images), generator=torch.Generator().manual_seed(seed))
         held = round(self.validation * len(images))
