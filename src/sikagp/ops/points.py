@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 
 from sikagp._typing import Float
+from sikagp.ops.arrays import as_arrays
 from sikagp.ops.compilation import run_compiled
 from sikagp.ops.loops.points import points_backward, points_forward
 from sikagp.ops.loops.weights import cell_coefficients
@@ -68,7 +69,7 @@ def point_weights_backward(
     """Gradients of unit coordinates and rates."""
     s, unit, rate = d_near.shape[-1], unit.contiguous(), rate.contiguous()
     d_unit, d_rate = torch.empty_like(unit), torch.empty_like(rate)
-    gradients = (t.contiguous().numpy() for t in (d_near, d_far, d_residual))
+    gradients = as_arrays(d_near, d_far, d_residual)
     arrays = *gradients, *_geometry(unit, rate, nodes, level, s), shares
     sizes, targets = ((0,) * s, (0,) * s**2, (0,) * (s**2 + s)), (d_unit.numpy(), d_rate.numpy())
     run_compiled(points_backward, unit.shape[1], 250 * s * unit.numel(), *sizes, *arrays, *targets)
