@@ -4,13 +4,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from scipy import special
 from torch.distributions import MixtureSameFamily
 
 from sikagp._typing import Float
-from sikagp.mixtures import GaussianMixture
-
-_BISECTIONS = 60
+from sikagp.mixtures import GaussianMixture, invert_cdf
 
 
 class Pooled:
@@ -50,12 +49,9 @@ class Pooled:
         """Value that is exceeded with one minus the given probability."""
         # Cantelli's inequality brackets it: a tail of p lies within sqrt(1 / p) deviations.
         reach = self.stddev / np.sqrt(min(probability, 1 - probability))
-        low, high = self.mean - reach, self.mean + reach
-        for _ in range(_BISECTIONS):
-            middle = (low + high) / 2
-            below = self.cdf(middle) < probability
-            low, high = np.where(below, middle, low), np.where(below, high, middle)
-        return (low + high) / 2
+        bounds = (torch.from_numpy(self.mean + side) for side in (-reach, reach))
+        found = invert_cdf(lambda y: torch.from_numpy(self.cdf(y.numpy())), probability, *bounds)
+        return found.numpy()
 
 
 def _components(member: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]:
