@@ -196,6 +196,14 @@ def test_boosting_knows_classes_that_training_did_not_show():
     np.testing.assert_allclose(draws[..., 1], 1e-6 / 3, rtol=1e-4)
 
 
+@pytest.mark.parametrize(("name", "takes_it"), [("network", True), ("knn", False)])
+def test_the_device_goes_to_what_trains_by_gradient(name, takes_it):
+    sizes = {"in_features": 2, "out_features": 1, "task": "regression"}
+    method = build_method(name, **sizes, options={}, training={}, device="cuda")
+    assert hasattr(method, "setting") == takes_it
+    assert not takes_it or method.setting.device == "cuda"
+
+
 @pytest.mark.parametrize("trainable", ["all", "none"])
 def test_a_backbone_is_trained_with_its_head_or_frozen(trainable):
     start = nn.Sequential(nn.Linear(2, 6), nn.Tanh())

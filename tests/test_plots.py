@@ -139,7 +139,7 @@ class TestComponents:
         values = torch.ones(4, 5)
         axes = plots.plot_components(torch.rand(4, 5), values, values)
         assert axes[0].figure.axes == axes
-        assert [ax.get_xlabel() for ax in axes] == ["x1", "x2", "x3", "x4", "x5"]
+        assert [ax.get_xlabel() for ax in axes] == ["x0", "x1", "x2", "x3", "x4"]
 
     def test_given_axes_get_one_scale_too(self):
         _, (first, second) = pyplot.subplots(2)

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from torch.distributions import Normal, kl_divergence
 
 from sikagp import GaussianMarginals, ops
-from sikagp.variational import inverse_softplus, standard_normal_kl
+from sikagp.ops.divergence import standard_normal_kl
+from sikagp.variational import inverse_softplus
 
 by_dtype = pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 

@@ -8,7 +8,7 @@ With S equally weighted components of mean m_s and variance v_s, element by elem
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -73,12 +73,7 @@ class GaussianMixture:
         target = torch.as_tensor(probability, dtype=self.mean.dtype, device=self.mean.device)
         # The mixture's quantile lies between the smallest and the largest of its components'.
         each = self._normal().icdf(target)
-        low, high = each.amin(0), each.amax(0)
-        for _ in range(_BISECTIONS):
-            middle = (low + high) / 2
-            below = self.cdf(middle) < target
-            low, high = torch.where(below, middle, low), torch.where(below, high, middle)
-        return (low + high) / 2
+        return invert_cdf(self.cdf, probability, each.amin(0), each.amax(0))
 
     def rsample(
         self, sample_shape: tuple[int, ...] = (), *, generator: torch.Generator | None = None
@@ -99,6 +94,20 @@ class GaussianMixture:
         return torch.distributions.Normal(
             self.components.mean, self.components.stddev, validate_args=False
         )
+
+
+def invert_cdf(
+    cdf: Callable[[Float[Tensor, "*shape"]], Float[Tensor, "*shape"]],
+    probability: float,
+    low: Float[Tensor, "*shape"],
+    high: Float[Tensor, "*shape"],
+) -> Float[Tensor, "*shape"]:
+    """Find by bisection, between bounds, where a distribution function reaches a probability."""
+    for _ in range(_BISECTIONS):
+        middle = (low + high) / 2
+        below = cdf(middle) < probability
+        low, high = torch.where(below, middle, low), torch.where(below, high, middle)
+    return (low + high) / 2
 
 
 def as_mixture(output: GaussianMarginals | GaussianMixture) -> GaussianMixture:

@@ -6,6 +6,8 @@ A deep model's expectation is also averaged over its samples; the KL divergence 
 With ``weight`` the average over rows is a weighted sum divided by the number of rows.
 """
 
+from abc import abstractmethod
+
 import gpytorch
 import torch
 from gpytorch.mlls._approximate_mll import _ApproximateMarginalLogLikelihood
@@ -36,9 +38,9 @@ class _RowObjective(_ApproximateMarginalLogLikelihood):
             raise ValueError(f"beta must not be negative, got {beta}")
         super().__init__(likelihood, as_gp(model), check_count("num_data", num_data), beta)
 
+    @abstractmethod
     def row_terms(self, output: Output, y: Targets) -> Float[Tensor, " rows"]:
         """What the data say about each row."""
-        raise NotImplementedError
 
     def forward(
         self, output: Output, y: Targets, weight: Float[Tensor, " rows"] | None = None

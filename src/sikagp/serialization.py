@@ -9,6 +9,7 @@ are in place, and loading takes whichever configuration fits the weights.
 import hashlib
 import os
 import tempfile
+from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,21 +26,21 @@ FORMAT = "sikagp"
 CONFIG, PENDING, WEIGHTS = "config.json", "config.json.pending", "model.safetensors"
 
 
-class Pretrained(nn.Module):
+class Pretrained(nn.Module, ABC):
     """A module that can be saved to a folder and loaded again; predictions match to the last bit.
 
     Subclasses say what to save: :meth:`get_config` returns JSON values from which, together with
     the modules that only the caller can supply, :meth:`from_config` builds the same architecture.
     """
 
+    @abstractmethod
     def get_config(self) -> dict[str, Any]:
         """Return the architecture as JSON values."""
-        raise NotImplementedError
 
     @classmethod
+    @abstractmethod
     def from_config(cls: type[Model], config: dict[str, Any], **modules: nn.Module) -> Model:
         """Build the architecture with fresh weights."""
-        raise NotImplementedError
 
     def save_pretrained(self, folder: str | os.PathLike[str]) -> Path:
         """Write the model to a folder, atomically; files of other names there are left alone."""

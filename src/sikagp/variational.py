@@ -1,4 +1,4 @@
-"""Mean-field Gaussians: what a layer returns, its KL divergence, and positive parameters."""
+"""Mean-field Gaussians: what a layer returns, and positive parameters."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -53,13 +53,6 @@ class PositiveParameter:
         value = check_positive(self.name, value, tuple(raw.shape)).double()
         with torch.no_grad():
             raw.copy_(self.encode(value))
-
-
-def standard_normal_kl(
-    mean: Float[Tensor, "*shape"], scale: Float[Tensor, "*shape"]
-) -> Float[Tensor, ""]:
-    """KL(N(mean, scale^2) || N(0, 1)), summed over all elements."""
-    return 0.5 * (mean.square() + scale.square() - 1).sum() - scale.log().sum()
 
 
 class GaussianMarginals:

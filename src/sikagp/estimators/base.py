@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any
 
@@ -24,7 +25,7 @@ CHUNK = 2048
 PARTIAL_PASSES = 10
 
 
-class SIKAEstimator(BaseEstimator):
+class SIKAEstimator(BaseEstimator, ABC):
     """Trains one or several :class:`DeepGP` on standardised rows; see the two subclasses."""
 
     n_features_in_: int
@@ -101,23 +102,25 @@ class SIKAEstimator(BaseEstimator):
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_members")
 
+    @abstractmethod
     def _architectures(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Hidden layers that ``hidden="auto"`` means for few rows, and for a medium number."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _likelihood_name(self) -> str:
-        raise NotImplementedError
+        """Which likelihood to build."""
 
+    @abstractmethod
     def _num_targets(self) -> int:
-        raise NotImplementedError
+        """How many columns of targets, or how many classes."""
 
+    @abstractmethod
     def _validated(self, X: Any, y: Any, *, reset: bool) -> tuple[np.ndarray, np.ndarray]:
         """Check rows and encode targets as numbers or class indices."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _targets(self, y: np.ndarray) -> Tensor:
         """Targets as the likelihood takes them, shape (rows, targets) or (rows,)."""
-        raise NotImplementedError
 
     def _hold_out(self, rows: Rows) -> tuple[Rows, Rows]:
         """Rows to learn from, and rows to calibrate with."""

@@ -8,6 +8,7 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from sikagp._typing import Float
 from sikagp.estimators.base import SIKAEstimator
 from sikagp.estimators.preparation import Rows, Standardiser
 from sikagp.layers import SIKALayer
@@ -79,7 +80,7 @@ class AdditiveEstimator(SIKAEstimator):
         return plots.plot_components(*columns, level=level, names=names, axes=axes)
 
     @property
-    def feature_importances_(self) -> np.ndarray:
+    def feature_importances_(self) -> Float[np.ndarray, " features"]:
         """Variance of each feature's learned effect over the training rows, as shares of one."""
         check_is_fitted(self)
         if self._importances is None:

@@ -4,16 +4,16 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from scipy import special
 from torch.distributions import MixtureSameFamily
 
-from sikagp.mixtures import GaussianMixture
-
-_BISECTIONS = 60
+from sikagp._typing import Float
+from sikagp.mixtures import GaussianMixture, invert_cdf
 
 
 class Pooled:
-    """Mean, deviation and quantiles of a mixture of predictions, shape (rows, targets) each.
+    """Mean, deviation and quantiles of a mixture of predictions.
 
     Args:
         members: Gaussian mixtures, or mixtures of Student's t.
@@ -28,33 +28,30 @@ class Pooled:
         self.degrees = np.concatenate(degrees, axis=-1) if degrees else None
 
     @property
-    def mean(self) -> np.ndarray:
+    def mean(self) -> Float[np.ndarray, "rows targets"]:
         """Mean over all components."""
         return (self.weight * self.center).sum(-1)
 
     @property
-    def stddev(self) -> np.ndarray:
+    def stddev(self) -> Float[np.ndarray, "rows targets"]:
         """Deviation within components and between them."""
         inflation = 1.0 if self.degrees is None else self.degrees / (self.degrees - 2)
         second = self.spread**2 * inflation + (self.center - self.mean[..., None]) ** 2
         return np.sqrt((self.weight * second).sum(-1))
 
-    def cdf(self, y: np.ndarray) -> np.ndarray:
+    def cdf(self, y: Float[np.ndarray, "rows targets"]) -> Float[np.ndarray, "rows targets"]:
         """Probability of a value below y."""
         z = (y[..., None] - self.center) / self.spread
         below = special.ndtr(z) if self.degrees is None else special.stdtr(self.degrees, z)
         return (self.weight * below).sum(-1)
 
-    def quantile(self, probability: float) -> np.ndarray:
+    def quantile(self, probability: float) -> Float[np.ndarray, "rows targets"]:
         """Value that is exceeded with one minus the given probability."""
         # Cantelli's inequality brackets it: a tail of p lies within sqrt(1 / p) deviations.
         reach = self.stddev / np.sqrt(min(probability, 1 - probability))
-        low, high = self.mean - reach, self.mean + reach
-        for _ in range(_BISECTIONS):
-            middle = (low + high) / 2
-            below = self.cdf(middle) < probability
-            low, high = np.where(below, middle, low), np.where(below, high, middle)
-        return (low + high) / 2
+        bounds = (torch.from_numpy(self.mean + side) for side in (-reach, reach))
+        found = invert_cdf(lambda y: torch.from_numpy(self.cdf(y.numpy())), probability, *bounds)
+        return found.numpy()
 
 
 def _components(member: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]:

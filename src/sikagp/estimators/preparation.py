@@ -6,18 +6,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.preprocessing import StandardScaler
 
+from sikagp._typing import Float, Shaped
+
 MAX_FEATURES = 20_000
 
 
 class Rows(NamedTuple):
-    """Distinct rows and how much each of them counts.
+    """Distinct rows and how much each of them counts; ``y`` holds numbers or class indices."""
 
-    ``x`` has shape (rows, features); ``y`` (rows, targets) numbers, or (rows,) class indices.
-    """
-
-    x: np.ndarray
-    y: np.ndarray
-    weight: np.ndarray
+    x: Float[np.ndarray, "rows features"]
+    y: Shaped[np.ndarray, "rows *targets"]
+    weight: Float[np.ndarray, " rows"]
 
 
 def hold_out(rows: Rows, count: int) -> tuple[Rows, Rows]:
@@ -28,7 +27,11 @@ def hold_out(rows: Rows, count: int) -> tuple[Rows, Rows]:
     return learned, held_out
 
 
-def merge_rows(x: np.ndarray, y: np.ndarray, weight: np.ndarray | None) -> Rows:
+def merge_rows(
+    x: Float[np.ndarray, "rows features"],
+    y: Shaped[np.ndarray, "rows *targets"],
+    weight: Shaped[np.ndarray, " rows"] | None,
+) -> Rows:
     """Merge equal rows into one with the sum of their weights, and put them in a fixed order.
 
     Repeating a row is then the same as doubling its weight, a weight of zero the same as leaving
@@ -50,17 +53,21 @@ def merge_rows(x: np.ndarray, y: np.ndarray, weight: np.ndarray | None) -> Rows:
 class Standardiser:
     """Affine map to zero mean and unit variance, column by column; constants map to zero."""
 
-    mean: np.ndarray
-    scale: np.ndarray
+    mean: Float[np.ndarray, " columns"]
+    scale: Float[np.ndarray, " columns"]
 
     @classmethod
-    def fit(cls, values: np.ndarray, weight: np.ndarray) -> "Standardiser":
-        """Take weighted mean and deviation of values of shape (rows, columns)."""
+    def fit(
+        cls, values: Float[np.ndarray, "rows columns"], weight: Float[np.ndarray, " rows"]
+    ) -> "Standardiser":
+        """Take weighted mean and deviation of every column."""
         scaler = StandardScaler().fit(values, sample_weight=weight)
         return cls(scaler.mean_, scaler.scale_)
 
-    def __call__(self, values: np.ndarray) -> np.ndarray:
-        """Standardise values of shape (rows, columns)."""
+    def __call__(
+        self, values: Float[np.ndarray, "rows columns"]
+    ) -> Float[np.ndarray, "rows columns"]:
+        """Standardise every column."""
         return (values - self.mean) / self.scale
 
     def get_config(self) -> dict[str, Any]:

@@ -84,7 +84,10 @@ class SIKARegressor(RegressorMixin, SavedEstimator):
         return mean, self._in_units(spread, shift=False)
 
     def predict_interval(self, X: Any, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
-        """Bounds of the central interval that holds y with probability ``level``."""
+        """Bounds of the central interval that holds y with probability ``level``.
+
+        Each has shape (rows,) or (rows, targets).
+        """
         tail = (1 - check_fraction("level", level)) / 2
         pooled = self._pooled(X)
         low, high = (

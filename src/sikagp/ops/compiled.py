@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from sikagp._typing import Float, Int
+from sikagp.ops.arrays import empty_like
 from sikagp.ops.compilation import run_compiled
 from sikagp.ops.loops.covariances import covariances_backward, covariances_forward
 from sikagp.ops.loops.interpolation import interpolation_backward, interpolation_forward
@@ -143,7 +144,9 @@ def interpolate_backward(
     return d_left, d_right, d_states, d_covariances
 
 
-def moments(points: Points, own: OwnParameters, tree: BridgeTree) -> tuple[Tensor, Tensor]:
+def moments(
+    points: Points, own: OwnParameters, tree: BridgeTree
+) -> tuple[Float[Tensor, "rows outputs"], Float[Tensor, "rows outputs"]]:
     """Mean and variance of f from weights, through tables that are made and used in the cache."""
     near, (features, _, s, outputs) = points.near, own.weight.shape
     rows = len(near)
@@ -178,9 +181,7 @@ def moments_backward(
     rows = _rows(tree)
     d_points = tuple(torch.empty_like(t) for t in points[1:])
     d_tree = tuple(torch.zeros_like(t) for t in rows)
-    d_weight, d_raw, d_bias, d_prior_variance = (
-        torch.empty_like(t, memory_format=torch.contiguous_format) for t in own
-    )
+    d_weight, d_raw, d_bias, d_prior_variance = empty_like(*own)
     operations = 60 * s * weight.numel() + points.near.numel() * (8 + 12 * s) * outputs
     _run(
         moments_backward_loop, features, operations, s,

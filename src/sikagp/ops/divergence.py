@@ -7,13 +7,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from sikagp._typing import Float
+from sikagp.ops.arrays import as_arrays, empty_like
 from sikagp.ops.backends import compiled_for, is_traced
 
 
 def _value(mean: Tensor, raw_scale: Tensor) -> Tensor:
     """KL(N(mean, scale^2) || N(0, 1)) with ``scale = softplus(raw_scale)``, summed."""
     if compiled_for(mean) is None:
-        return _formula(mean, raw_scale)
+        return standard_normal_kl(mean, F.softplus(raw_scale))
     from sikagp.ops.compilation import run_compiled
     from sikagp.ops.loops.divergence import CHUNK, divergence_forward
 
@@ -31,11 +32,9 @@ def _gradients(gradient: Tensor, mean: Tensor, raw_scale: Tensor) -> tuple[Tenso
     from sikagp.ops.compilation import run_compiled
     from sikagp.ops.loops.divergence import CHUNK, divergence_backward
 
-    d_mean, d_raw = _empty_like(mean), _empty_like(raw_scale)
-    arrays, chunks = (
-        _flat_arrays(gradient, mean, raw_scale, d_mean, d_raw),
-        -(-mean.numel() // CHUNK),
-    )
+    d_mean, d_raw = empty_like(mean, raw_scale)
+    arrays = _flat_arrays(gradient, mean, raw_scale, d_mean, d_raw)
+    chunks = -(-mean.numel() // CHUNK)
     run_compiled(divergence_backward, chunks, 15 * mean.numel(), (0,), *arrays)
     return d_mean, d_raw
 
@@ -55,24 +54,24 @@ normal_divergence_backward = torch.library.custom_op(
 
 
 def _flat_arrays(*tensors: Tensor) -> list[Any]:
-    return [tensor.detach().contiguous().view(-1).numpy() for tensor in tensors]
+    return [array.reshape(-1) for array in as_arrays(*tensors)]
 
 
-def divergence(mean: Float[Tensor, "*shape"], raw_scale: Float[Tensor, "*shape"]) -> Tensor:
-    """KL divergence from standard normals, differentiable, in one pass over the parameters."""
-    if torch.compiler.is_exporting():
-        return _formula(mean, raw_scale)
-    # Calling a registered operator takes a tenth of a millisecond.
-    return normal_divergence(mean, raw_scale) if is_traced() else _Divergence.apply(mean, raw_scale)
-
-
-def _formula(mean: Tensor, raw_scale: Tensor) -> Tensor:
-    scale = F.softplus(raw_scale)
+def standard_normal_kl(
+    mean: Float[Tensor, "*shape"], scale: Float[Tensor, "*shape"]
+) -> Float[Tensor, ""]:
+    """KL(N(mean, scale^2) || N(0, 1)), summed over all elements."""
     return 0.5 * (mean.square() + scale.square() - 1).sum() - scale.log().sum()
 
 
-def _empty_like(tensor: Tensor) -> Tensor:
-    return torch.empty_like(tensor, memory_format=torch.contiguous_format)
+def divergence(
+    mean: Float[Tensor, "*shape"], raw_scale: Float[Tensor, "*shape"]
+) -> Float[Tensor, ""]:
+    """KL divergence from standard normals, differentiable, in one pass over the parameters."""
+    if torch.compiler.is_exporting():
+        return standard_normal_kl(mean, F.softplus(raw_scale))
+    # Calling a registered operator takes a tenth of a millisecond.
+    return normal_divergence(mean, raw_scale) if is_traced() else _Divergence.apply(mean, raw_scale)
 
 
 @normal_divergence.register_fake
@@ -81,8 +80,8 @@ def _(mean: Tensor, raw_scale: Tensor) -> Tensor:
 
 
 @normal_divergence_backward.register_fake
-def _(gradient: Tensor, mean: Tensor, raw_scale: Tensor) -> tuple[Tensor, Tensor]:
-    return _empty_like(mean), _empty_like(raw_scale)
+def _(gradient: Tensor, mean: Tensor, raw_scale: Tensor) -> tuple[Tensor, ...]:
+    return empty_like(mean, raw_scale)
 
 
 def _save(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sikagp.ops.arrays import empty_like
 from sikagp.ops.backends import backend_for
 from sikagp.ops.parts import OwnParameters, Points
 from sikagp.tree import BridgeTree
@@ -26,10 +27,6 @@ _POINT = "Tensor cell, Tensor left, Tensor right, Tensor states, Tensor covarian
 
 def _define(name: str, schema: str) -> Any:
     return torch.library.custom_op(f"sikagp::{name}", mutates_args=(), schema=schema)
-
-
-def _empty_like(*tensors: Tensor) -> tuple[Tensor, ...]:
-    return tuple(torch.empty_like(t, memory_format=torch.contiguous_format) for t in tensors)
 
 
 @_define("node_states", f"(Tensor weight, {_TREE}) -> Tensor")
@@ -153,17 +150,17 @@ def _(rate: Tensor, scale: Tensor, nodes: Tensor | None, level: int, s: int) -> 
 
 @bridge_tree_backward.register_fake
 def _(*inputs: Any) -> tuple[Tensor, ...]:
-    return _empty_like(*inputs[4:6])
+    return empty_like(*inputs[4:6])
 
 
 @node_states.register_fake
 def _(weight: Tensor, *tree: Tensor) -> Tensor:
-    return _empty_like(weight)[0]
+    return empty_like(weight)[0]
 
 
 @node_states_backward.register_fake
 def _(d_states: Tensor, states: Tensor, *inputs: Tensor) -> tuple[Tensor, ...]:
-    return _empty_like(*inputs)
+    return empty_like(*inputs)
 
 
 @cell_covariances.register_fake
@@ -174,7 +171,7 @@ def _(scale: Tensor, *tree: Tensor) -> Tensor:
 
 @cell_covariances_backward.register_fake
 def _(d_table: Tensor, table: Tensor, *inputs: Tensor) -> tuple[Tensor, ...]:
-    return _empty_like(*inputs)
+    return empty_like(*inputs)
 
 
 @interpolate.register_fake
@@ -187,7 +184,7 @@ def _(
 
 @interpolate_backward.register_fake
 def _(d_mean: Tensor, d_variance: Tensor, cell: Tensor, *point: Tensor) -> tuple[Tensor, ...]:
-    return _empty_like(*point)
+    return empty_like(*point)
 
 
 @moments.register_fake
@@ -199,7 +196,7 @@ def _(*inputs: Tensor) -> tuple[Tensor, ...]:
 
 @moments_backward.register_fake
 def _(d_mean: Tensor, d_variance: Tensor, cell: Tensor, *inputs: Tensor) -> tuple[Tensor, ...]:
-    return _empty_like(*inputs)
+    return empty_like(*inputs)
 
 
 @point_weights.register_fake
@@ -212,7 +209,7 @@ def _(
 
 @point_weights_backward.register_fake
 def _(*inputs: Any) -> tuple[Tensor, ...]:
-    return _empty_like(*inputs[3:5])
+    return empty_like(*inputs[3:5])
 
 
 def _save_all(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:

@@ -5,13 +5,16 @@ import torch
 from torch import Tensor
 
 from sikagp._typing import Float
+from sikagp.ops.arrays import as_arrays
 from sikagp.ops.compilation import run_compiled
 from sikagp.ops.loops.points import points_backward, points_forward
 from sikagp.ops.loops.weights import cell_coefficients
 from sikagp.ops.parts import Points
 
 
-def node_positions(nodes: Tensor | None, level: int) -> np.ndarray:
+def node_positions(
+    nodes: Float[Tensor, "lines nodes"] | None, level: int
+) -> Float[np.ndarray, "lines nodes"]:
     """Unit coordinates of nodes, one line for all features or one each; even if none are given."""
     if nodes is None:
         return np.arange(2**level + 1)[None] / 2**level
@@ -19,8 +22,11 @@ def node_positions(nodes: Tensor | None, level: int) -> np.ndarray:
 
 
 def cell_geometry(
-    rate: Tensor, nodes: Tensor | None, level: int, s: int
-) -> tuple[np.ndarray, np.ndarray]:
+    rate: Float[Tensor, " features"],
+    nodes: Float[Tensor, "lines nodes"] | None,
+    level: int,
+    s: int,
+) -> tuple[Float[np.ndarray, "lines nodes"], Float[np.ndarray, "features widths coefficients"]]:
     """Node positions, and the coefficients of the two-point weights of every width of cell."""
     positions, widths = node_positions(nodes, level), 1 if nodes is None else 2**level
     coefficients = np.empty((len(rate), widths, s * s + s))
@@ -63,7 +69,7 @@ def point_weights_backward(
     """Gradients of unit coordinates and rates."""
     s, unit, rate = d_near.shape[-1], unit.contiguous(), rate.contiguous()
     d_unit, d_rate = torch.empty_like(unit), torch.empty_like(rate)
-    gradients = (t.contiguous().numpy() for t in (d_near, d_far, d_residual))
+    gradients = as_arrays(d_near, d_far, d_residual)
     arrays = *gradients, *_geometry(unit, rate, nodes, level, s), shares
     sizes, targets = ((0,) * s, (0,) * s**2, (0,) * (s**2 + s)), (d_unit.numpy(), d_rate.numpy())
     run_compiled(points_backward, unit.shape[1], 250 * s * unit.numel(), *sizes, *arrays, *targets)

@@ -4,6 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sikagp.ops.arrays import as_arrays
 from sikagp.ops.compilation import run_compiled
 from sikagp.ops.loops.prediction import predict
 from sikagp.ops.loops.tools import LINE
@@ -40,8 +41,7 @@ class Predictor:
         # NumPy asks for huge pages, without which random rows of a large table miss the TLB.
         table = np.zeros(size + past_end, parts[0].dtype)
         np.concatenate(parts, axis=2, out=table[:size].reshape(*states.shape[:2], -1, outputs))
-        given = (t.detach().contiguous().numpy() for t in (features, open_shares, bias))
-        numbers, shares, offset = given
+        numbers, shares, offset = as_arrays(features, open_shares, bias)
         self._arrays = numbers, shares, *geometry, table, offset
         lengths = s, s**2, len(row), len(row) + s**2
         self._sizes, self._outputs = [(0,) * length for length in lengths], outputs

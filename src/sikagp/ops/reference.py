@@ -168,7 +168,9 @@ def interpolate_backward(
     return d_left, d_right, d_states, d_covariances
 
 
-def moments(points: Points, own: OwnParameters, tree: BridgeTree) -> tuple[Tensor, Tensor]:
+def moments(
+    points: Points, own: OwnParameters, tree: BridgeTree
+) -> tuple[Float[Tensor, "rows outputs"], Float[Tensor, "rows outputs"]]:
     """Mean and variance of f from weights, through tables that are not kept."""
     covariances = cell_covariances(F.softplus(own.raw_scale), tree)
     tables = node_states(own.weight, tree), covariances

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from sikagp._typing import Float
+from sikagp.ops.arrays import as_arrays
 from sikagp.ops.compilation import run_compiled
 from sikagp.ops.loops.trees import tree_backward, tree_forward
 from sikagp.ops.points import node_positions
@@ -23,7 +24,7 @@ def bridge_tree(
     features, rows = len(rate), level if nodes is None else 2**level - 1
     boundary = rate.new_empty(features, 2 * s, 2 * s)
     tree = BridgeTree(boundary, *(rate.new_empty(features, rows, s, s) for _ in range(3)))
-    inputs = (t.detach().contiguous().numpy() for t in (rate, scale))
+    inputs = as_arrays(rate, scale)
     arrays = node_positions(nodes, level), *inputs, *(part.numpy() for part in tree)
     run_compiled(tree_forward, features, _OPERATIONS * s * features * rows, (0,) * s, *arrays)
     return tree
@@ -39,7 +40,7 @@ def bridge_tree_backward(
     features, rows, s = d_tree.left.shape[:3]
     level = rows if nodes is None else rows.bit_length()
     d_rate, d_scale = torch.empty_like(rate), torch.empty_like(scale)
-    inputs = (t.detach().contiguous().numpy() for t in (rate, scale, *d_tree))
+    inputs = as_arrays(rate, scale, *d_tree)
     arrays = node_positions(nodes, level), *inputs, d_rate.numpy(), d_scale.numpy()
     run_compiled(tree_backward, features, _OPERATIONS * s * features * rows, (0,) * s, *arrays)
     return d_rate, d_scale

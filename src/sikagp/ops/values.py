@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from sikagp._typing import Float, Int
+from sikagp.ops.arrays import as_arrays, empty_like
 from sikagp.ops.backends import compiled_for
 
 _POINTS = "Tensor cell, Tensor left, Tensor right, Tensor states"
@@ -21,10 +22,10 @@ def node_values(cell: Tensor, left: Tensor, right: Tensor, states: Tensor) -> Te
 
     samples, rows, _ = cell.shape
     values = states.new_empty(samples, rows, states.shape[-1])
-    points, operations = _arrays(cell, left, right), 2 * left.numel() * states.shape[-1]
+    points, operations = as_arrays(cell, left, right), 2 * left.numel() * states.shape[-1]
     state = (0,) * states.shape[3]
     run_compiled(
-        values_forward, samples * rows, operations, state, points, *_arrays(states, values)
+        values_forward, samples * rows, operations, state, points, *as_arrays(states, values)
     )
     return values
 
@@ -38,7 +39,7 @@ def node_values_backward(
     d_values: Tensor, cell: Tensor, left: Tensor, right: Tensor, states: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of the two-point weights and of the states."""
-    d_left, d_right, d_states = (_empty_like(t) for t in (left, right, states))
+    d_left, d_right, d_states = empty_like(left, right, states)
     if compiled_for(states) is None:
         sample, feature = _places(cell)
         d_states.zero_()
@@ -52,8 +53,8 @@ def node_values_backward(
     from sikagp.ops.compilation import run_compiled
     from sikagp.ops.loops.values import values_backward
 
-    inputs = *_arrays(d_values), _arrays(cell, left, right), *_arrays(states)
-    outputs = _arrays(d_left, d_right), *_arrays(d_states)
+    inputs = *as_arrays(d_values), as_arrays(cell, left, right), *as_arrays(states)
+    outputs = as_arrays(d_left, d_right), *as_arrays(d_states)
     operations, state = 6 * left.numel() * states.shape[-1], (0,) * states.shape[3]
     count = states.shape[0] * states.shape[1]
     run_compiled(values_backward, count, operations, state, *inputs, *outputs)
@@ -86,14 +87,6 @@ def _places(cell: Tensor) -> tuple[Tensor, Tensor]:
     return sample, torch.arange(features, device=cell.device)
 
 
-def _arrays(*tensors: Tensor) -> tuple[Any, ...]:
-    return tuple(tensor.detach().contiguous().numpy() for tensor in tensors)
-
-
-def _empty_like(tensor: Tensor) -> Tensor:
-    return torch.empty_like(tensor, memory_format=torch.contiguous_format)
-
-
 @node_values.register_fake
 def _(cell: Tensor, left: Tensor, right: Tensor, states: Tensor) -> Tensor:
     return states.new_empty(*cell.shape[:2], states.shape[-1])
@@ -101,7 +94,7 @@ def _(cell: Tensor, left: Tensor, right: Tensor, states: Tensor) -> Tensor:
 
 @node_values_backward.register_fake
 def _(d_values: Tensor, cell: Tensor, *inputs: Tensor) -> tuple[Tensor, ...]:
-    return tuple(_empty_like(tensor) for tensor in inputs)
+    return empty_like(*inputs)
 
 
 def _save(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:

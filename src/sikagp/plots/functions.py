@@ -87,7 +87,7 @@ def plot_components(
         mean: effects of each feature, shape (points, features).
         variance: variances of the effects, shape (points, features).
         level: probability of the bands.
-        names: one per feature.
+        names: one per feature; by default x0, x1, ...
         axes: one per feature; a new figure if none are given.
     """
     curves = [as_array(values) for values in (grid, mean, variance)]
@@ -95,7 +95,7 @@ def plot_components(
         shapes = ", ".join(str(values.shape) for values in curves)
         raise ValueError(f"expected one shape (points, features) for all, got {shapes}")
     num_features = curves[0].shape[1]
-    names = [f"x{d}" for d in range(1, num_features + 1)] if names is None else list(names)
+    names = [f"x{d}" for d in range(num_features)] if names is None else list(names)
     axes = new_panels(num_features) if axes is None else list(axes)
     if not len(names) == len(axes) == num_features:
         raise ValueError(

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from sikagp._typing import Float
 from sikagp.tabular.files import TableError
 from sikagp.validation import check_choice
 
@@ -168,7 +169,7 @@ def looks_numeric(cells: pd.Series) -> bool:
     return bool(wrong < MISTAKES * len(present))
 
 
-def as_numbers(cells: pd.Series) -> np.ndarray:
+def as_numbers(cells: pd.Series) -> Float[np.ndarray, " rows"]:
     """Cells as numbers, NaN where missing; anything else is refused with its place."""
     values = pd.to_numeric(cells, errors="coerce").to_numpy(dtype=float, na_value=np.nan)
     wrong = (np.isnan(values) & cells.notna().to_numpy()) | np.isinf(values)

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import torch
 
+from sikagp._typing import Shaped
 from sikagp.estimators import SIKAClassifier, SIKARegressor
 from sikagp.manifests import read_manifest, write_manifest
 from sikagp.metrics import predictive_entropy
@@ -115,7 +116,7 @@ def guess_task(target: pd.Series) -> str:
     return "classification" if few and np.all(values == np.round(values)) else "regression"
 
 
-def target_values(target: pd.Series, task: str) -> np.ndarray:
+def target_values(target: pd.Series, task: str) -> Shaped[np.ndarray, " rows"]:
     """Targets as the estimator takes them: numbers, or labels as texts."""
     absent = target.isna().to_numpy()
     if absent.any():

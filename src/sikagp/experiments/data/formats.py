@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
+from sikagp._typing import UInt8
 from sikagp.experiments.data.errors import DataError
 
 _UNSIGNED_BYTE = 8
@@ -29,7 +30,7 @@ def read_idx(path: Path, *, dimensions: int) -> np.ndarray:
     return np.frombuffer(content[start:], np.uint8).reshape(shape).copy()
 
 
-def read_records(path: Path, *, label_bytes: int) -> np.ndarray:
+def read_records(path: Path, *, label_bytes: int) -> UInt8[np.ndarray, "rows length"]:
     """Records of a CIFAR file, one row each: label bytes, then 3072 bytes of pixels."""
     content = np.fromfile(path, np.uint8)
     length = label_bytes + _PIXELS

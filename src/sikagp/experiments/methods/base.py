@@ -1,6 +1,7 @@
 """The one interface of everything that is compared."""
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -33,6 +34,11 @@ class FitReport:
     seconds: float
     epochs: int
     history: list[dict[str, float]] = dataclasses.field(default_factory=list)
+
+    @property
+    def seconds_per_epoch(self) -> float:
+        """Average over epochs; NaN where there are none."""
+        return self.seconds / self.epochs if self.epochs else math.nan
 
 
 @runtime_checkable

@@ -8,12 +8,8 @@ from torch import Tensor, nn
 
 from sikagp._typing import Float
 from sikagp.additive import INITIAL_SCALE
-from sikagp.variational import (
-    GaussianMarginals,
-    PositiveParameter,
-    inverse_softplus,
-    standard_normal_kl,
-)
+from sikagp.ops.divergence import standard_normal_kl
+from sikagp.variational import GaussianMarginals, PositiveParameter, inverse_softplus
 
 ACTIVATIONS = {"identity": nn.Identity, "relu": nn.ReLU, "silu": nn.SiLU, "tanh": nn.Tanh}
 

@@ -30,6 +30,7 @@ def build_method(
     task: Task,
     options: Mapping[str, Any],
     training: Mapping[str, Any],
+    device: str = "cpu",
 ) -> Method:
     """Make an untrained method.
 
@@ -42,19 +43,20 @@ def build_method(
             that train by gradient, :class:`sikagp.experiments.methods.settings.Setting`. An
             ensemble has ``members`` (4) of a ``member`` (``"network"``).
         training: options of :class:`sikagp.training.TrainingConfig`, without the seed.
+        device: where methods that train by gradient run; the others stay on the CPU.
     """
     check_choice("name", name, METHODS)
     check_choice("task", task, TASKS)
     check_count("in_features", in_features)
     check_count("out_features", out_features)
-    return _build(name, Problem(in_features, out_features, task, options, training))
+    return _build(name, Problem(in_features, out_features, task, options, training), device)
 
 
-def _build(name: str, problem: Problem) -> Method:
+def _build(name: str, problem: Problem, device: str) -> Method:
     if name == "ensemble":
         options = dict(problem.options)
         member, members = options.pop("member", "network"), options.pop("members", 4)
-        return Ensemble(lambda: _build(member, problem.replace(options=options)), members)
+        return Ensemble(lambda: _build(member, problem.replace(options=options), device), members)
     if name == "knn":
         return nearest_neighbours(problem, **problem.options)
     if name == "boosting":
@@ -67,6 +69,7 @@ def _build(name: str, problem: Problem) -> Method:
     return Trained(
         name,
         problem.replace(
-            options={**options, **problem.options}, training={**training, **problem.training}
+            options={**options, "device": device, **problem.options},
+            training={**training, **problem.training},
         ),
     )

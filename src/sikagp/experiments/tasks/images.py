@@ -3,7 +3,6 @@
 import dataclasses
 import math
 import time
-from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -11,6 +10,7 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
+from sikagp._typing import Int
 from sikagp.experiments import data
 from sikagp.experiments.backbones import (
     build_backbone,
@@ -96,7 +96,9 @@ class ImageOptions:
         images = DATA[name]("train" if split == "train" else "test")
         return images.first(self.rows if split == "train" else self.test_rows)
 
-    def split(self, images: Images, seed: int) -> tuple[Tensor, Tensor]:
+    def split(
+        self, images: Images, seed: int
+    ) -> tuple[Int[Tensor, " kept"], Int[Tensor, " held_out"]]:
         """Numbers of the training images to learn from, and of those held out."""
         order = torch.randperm(len(images), generator=torch.Generator().manual_seed(seed))
         held = round(self.validation * len(images))
@@ -144,7 +146,7 @@ def run(cell: Cell) -> dict[str, Any]:
         "fit_seconds": report.seconds,
         "predict_seconds": seconds,
         "epochs": report.epochs,
-        "seconds_per_epoch": report.seconds / report.epochs if report.epochs else math.nan,
+        "seconds_per_epoch": report.seconds_per_epoch,
         "history": report.history,
         "figures": ["reliability.png"],
     }
@@ -160,8 +162,9 @@ def _method(
         in_features=inputs.num_features,
         out_features=num_classes,
         task="classification",
-        options={**cell.recipe.options, **inputs.method_options, **_device(cell)},
+        options={**cell.recipe.options, **inputs.method_options},
         training=cell.recipe.training,
+        device=cell.device,
     )
 
 
@@ -178,10 +181,6 @@ def _inputs(cell: Cell, options: ImageOptions, train: Images) -> LiveInputs | Fr
         path = root / options.frozen / cell.scale / str(cell.seed) / BACKBONE_FILE
         backbone = load_backbone(build_backbone(options.backbone), path)
     return FrozenInputs(backbone, normalise, views=options.views, device=cell.device)
-
-
-def _device(cell: Cell) -> Mapping[str, str]:
-    return {} if cell.device == "cpu" else {"device": cell.device}
 
 
 def _keep_backbone(method: Method, cell: Cell) -> None:

@@ -7,7 +7,6 @@ Standardised and raw units are related by the deviation s of the training target
 
 import math
 import time
-from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor
@@ -21,9 +20,6 @@ from sikagp.experiments.preparation import TableOptions, prepare
 from sikagp.metrics import mixture_coverage, mixture_crps, mixture_moments, mixture_nlpd, nlpd, rmse
 from sikagp.mixtures import GaussianMixture
 
-# These take no device: they are not torch's.
-_WITHOUT_DEVICE = ("knn", "boosting", "exact-gp")
-
 
 def run(cell: Cell) -> dict[str, Any]:
     """Train and score; returns metrics, timings and the history of training."""
@@ -35,8 +31,9 @@ def run(cell: Cell) -> dict[str, Any]:
         in_features=rows.train[0].shape[1],
         out_features=1,
         task="regression",
-        options=_options(cell),
+        options=recipe.options,
         training=recipe.training,
+        device=cell.device,
     )
     report = method.fit(
         rows.train,
@@ -58,7 +55,7 @@ def run(cell: Cell) -> dict[str, Any]:
         "fit_seconds": report.seconds,
         "predict_seconds": predict_seconds,
         "epochs": report.epochs,
-        "seconds_per_epoch": report.seconds / report.epochs if report.epochs else math.nan,
+        "seconds_per_epoch": report.seconds_per_epoch,
         "history": report.history,
     }
 
@@ -90,9 +87,3 @@ def _mixture(method: Method, x: Float[Tensor, "rows features"]) -> GaussianMixtu
     if not isinstance(prediction, GaussianMixture):
         raise TypeError(f"expected a mixture, but {type(prediction).__name__} was predicted")
     return prediction
-
-
-def _options(cell: Cell) -> Mapping[str, Any]:
-    if cell.device == "cpu" or cell.recipe.method in _WITHOUT_DEVICE:
-        return cell.recipe.options
-    return {**cell.recipe.options, "device": cell.device}
