@@ -9,6 +9,7 @@ from torch import Tensor
 from sikagp._typing import Float
 from sikagp.ops.arrays import as_arrays, empty_like
 from sikagp.ops.backends import compiled_for, is_traced
+from sikagp.ops.functions import with_signature
 
 
 def _value(mean: Tensor, raw_scale: Tensor) -> Tensor:
@@ -96,7 +97,7 @@ normal_divergence.register_autograd(_gradient, setup_context=_save)
 
 
 class _Divergence(torch.autograd.Function):
-    forward, setup_context = staticmethod(_value), staticmethod(_save)
+    forward, setup_context = staticmethod(with_signature(_value)), staticmethod(_save)
 
     @staticmethod
     @torch.autograd.function.once_differentiable

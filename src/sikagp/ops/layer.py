@@ -12,6 +12,7 @@ from torch import Tensor
 
 from sikagp._typing import Float
 from sikagp.ops.backends import backend_for
+from sikagp.ops.functions import with_signature
 from sikagp.ops.parts import OwnParameters, Points
 from sikagp.tree import BridgeTree
 
@@ -20,6 +21,7 @@ class _LayerMoments(torch.autograd.Function):
     """Its outputs are mean and variance, then points and tree, kept for the backward pass."""
 
     @staticmethod
+    @with_signature
     def forward(unit: Tensor, rate: Tensor, *inputs: Any) -> tuple[Tensor, ...]:
         *own, nodes, shares = inputs
         backend, (level, s) = backend_for(unit), _sizes(own[0])
