@@ -8,12 +8,15 @@ import matplotlib
 import numpy as np
 import pytest
 import torch
+from scipy import stats
 from sklearn.datasets import load_breast_cancer, load_wine
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import Kernel, StationaryKernelMixin
 from sklearn.model_selection import train_test_split
+from torch.distributions import Categorical, MixtureSameFamily, StudentT
 
-from sikagp.estimators import SIKAClassifier, SIKARegressor
+from sikagp import training
+from sikagp.estimators import SIKAClassifier, SIKARegressor, base
 from sikagp.estimators.pooling import Pooled
 from sikagp.kernels import get_kernel
 from sikagp.mixtures import GaussianMixture
@@ -84,6 +87,12 @@ def test_effects_are_found(model):
     assert model.feature_importances_[2] < 0.02
 
 
+def test_importances_are_shares_of_the_variance_of_the_effects(model):
+    X, _ = additive()
+    variance = np.array([model.component(d, X[:, d]).mean.var() for d in range(3)])
+    np.testing.assert_allclose(model.feature_importances_, variance / variance.sum(), rtol=1e-6)
+
+
 def test_effects_relax_to_the_prior_beyond_the_data(model):
     near, far = model.component(0, [0.0]).variance, model.component(0, [50.0]).variance
     assert far > 5 * near
@@ -119,6 +128,21 @@ def test_streams_improve_the_model():
         scores.append(model.score(X, y))
     assert scores[-1] > max(0.8, scores[0])
     assert model.weight_seen_ == 600
+
+
+def test_a_stream_counts_the_prior_once_for_all_rows(monkeypatch):
+    shares = []
+
+    def recorded(model, likelihood, data, config, **options):
+        shares.append(config.kl_weight / len(data[0]))
+        return training.fit(model, likelihood, data, config, **options)
+
+    monkeypatch.setattr(base, "fit", recorded)
+    X, y = additive(60)
+    model = SIKARegressor(hidden=(), kl_weight=1.0, random_state=0)
+    for rows in (slice(30), slice(30, 40), slice(40, 60)):
+        model.partial_fit(X[rows], y[rows])
+    assert shares == pytest.approx([1 / 30, 1 / 40, 1 / 60])
 
 
 def test_fit_forgets_a_stream():
@@ -207,6 +231,16 @@ def test_pooled_quantiles_are_those_of_the_mixture():
     np.testing.assert_allclose(pooled.stddev, mixture.stddev)
     for probability in (0.001, 0.3, 0.975):
         np.testing.assert_allclose(pooled.quantile(probability), mixture.quantile(probability))
+
+
+def test_pooled_students_are_those_of_torch_and_scipy():
+    degrees, center, scale, weight = 3 + torch.rand(4, 4, 2, 5, dtype=torch.float64)
+    mixture = MixtureSameFamily(Categorical(weight), StudentT(degrees, center, scale))
+    pooled = Pooled([mixture, mixture])
+    np.testing.assert_allclose(pooled.mean, mixture.mean)
+    np.testing.assert_allclose(pooled.stddev, mixture.stddev)
+    below = stats.t.cdf(pooled.quantile(0.3)[..., None], degrees, center, scale)
+    np.testing.assert_allclose((below * weight.numpy()).sum(-1) / weight.numpy().sum(-1), 0.3)
 
 
 @pytest.mark.parametrize(("load", "least"), [(load_wine, 0.95), (load_breast_cancer, 0.93)])

@@ -101,13 +101,15 @@ def test_an_absent_server_is_told_apart(server, monkeypatch):
 
 
 def test_the_named_folder_comes_first(server, tmp_path, monkeypatch):
+    cached = obtain(source_at(server))
     monkeypatch.setenv("SIKAGP_DATA", str(tmp_path / "mine"))
     with pytest.raises(DataError, match="not a folder"):
         obtain(source_at(server))
     (tmp_path / "mine/set").mkdir(parents=True)
+    assert obtain(source_at(server)) == cached
     (tmp_path / "mine/set/values.bin").write_bytes(CONTENT)
     assert obtain(source_at(server)) == tmp_path / "mine/set/values.bin"
-    assert server.asked == []
+    assert len(server.asked) == 1
 
 
 @pytest.mark.parametrize(

@@ -165,6 +165,8 @@ def test_scores_of_a_known_prediction():
     found = regression.score(GaussianMixture(GaussianMarginals(zero, zero + 1)), y, 2.0)
     entropy = 0.5 * math.log(2 * math.pi * math.e)
     assert found["rmse_raw"] == pytest.approx(2, abs=0.05)
+    raw = -torch.distributions.Normal(0.0, 2.0).log_prob(2 * y).mean()
+    assert found["nlpd_raw"] == pytest.approx(float(raw), rel=1e-6)
     assert found["nlpd"] == pytest.approx(entropy, abs=0.05)
     assert found["nlpd_mixture"] == pytest.approx(found["nlpd"], rel=1e-6)
     assert found["coverage"] == pytest.approx(0.95, abs=0.01)

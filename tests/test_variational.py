@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from torch.distributions import Normal, kl_divergence
 
 from sikagp import GaussianMarginals, ops
+from sikagp.ops.backends import use_backend
 from sikagp.ops.divergence import standard_normal_kl
 from sikagp.variational import inverse_softplus
 
@@ -154,6 +155,17 @@ def test_compiled_divergence_and_its_gradients(size, dtype):
     exact = torch.autograd.grad(2 * expected, (exact_mean, exact_raw))
     for a, e in zip(gradients, exact, strict=True):
         assert_close(a, e.to(dtype))
+
+
+@pytest.mark.parametrize("backend", ["reference", "compiled"])
+def test_gradients_of_the_divergence_are_those_of_torch(backend):
+    mean = torch.randn(40, dtype=torch.float64, requires_grad=True)
+    raw = torch.linspace(-5, 3, 40, dtype=torch.float64).requires_grad_()
+    with use_backend(backend):
+        found = torch.autograd.grad(ops.divergence(mean, raw), (mean, raw))
+    whole = kl_divergence(Normal(mean, F.softplus(raw)), Normal(0.0, 1.0)).sum()
+    for a, e in zip(found, torch.autograd.grad(whole, (mean, raw)), strict=True):
+        assert_close(a, e)
 
 
 def test_opcheck_of_the_divergence():
