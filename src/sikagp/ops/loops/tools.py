@@ -36,7 +36,10 @@ def load(typing_context: Any, array: Any, start: Any, like: Any) -> Any:
 
 @intrinsic
 def prefetch(typing_context: Any, array: Any, offset: Any) -> Any:
-    """Request the cache line of the element ``offset`` places into a contiguous array."""
+    """Request the cache line of the element ``offset`` places into a contiguous array.
+
+    It comes as far as the second cache: the first has few requests under way at a time.
+    """
 
     def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
@@ -44,8 +47,8 @@ def prefetch(typing_context: Any, array: Any, offset: Any) -> Any:
         address = builder.bitcast(builder.gep(data, [arguments[1]]), byte)
         kind = ir.FunctionType(ir.VoidType(), [byte, word, word, word])
         function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
-        read, keep, data_cache = (ir.Constant(word, n) for n in (0, 3, 1))
-        builder.call(function, [address, read, keep, data_cache])
+        read, second_level, data_cache = (ir.Constant(word, n) for n in (0, 2, 1))
+        builder.call(function, [address, read, second_level, data_cache])
         return context.get_dummy_value()
 
     return types.void(array, types.intp), emit
