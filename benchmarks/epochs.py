@@ -114,8 +114,8 @@ def cases(settings: Settings) -> list[Case]:
     """Small and large batches for heads, the paper's for deep models."""
     if settings.quick:
         return [{"work": work, "B": 32} for work in WORKS]
-    sizes = {"texts": (128, 512), "images": (128, 512, 1024), "kin40k": (512,), "protein": (512,)}
-    return [{"work": work, "B": rows} for work in WORKS for rows in sizes[work]]
+    sizes = {"classification": (128, 512, 1024), "regression": (512,)}
+    return [{"work": name, "B": B} for name, work in WORKS.items() for B in sizes[work.task]]
 
 
 def training_step(name: str, case: Case, settings: Settings) -> Callable[[], object]:
