@@ -38,6 +38,7 @@ class Settings:
     device: str = "cpu"
     threads: int = field(default_factory=torch.get_num_threads)
     seed: int = 0
+    longest_call: float | None = None
 
     @property
     def seconds(self) -> float:
@@ -51,7 +52,7 @@ class Settings:
     @property
     def slowest(self) -> float:
         """Seconds per call beyond which an alternative is left out."""
-        return 1.0 if self.quick else 2.0
+        return self.longest_call or (1.0 if self.quick else 2.0)
 
     @property
     def max_bytes(self) -> int:
