@@ -210,7 +210,7 @@ def test_every_recipe_runs(recipe, tmp_path, monkeypatch):
     assert 0 <= found["auroc"] <= 1
     assert found["nll_tempered"] > 0
     assert 0 <= found["validation_auroc_entropy"] <= 1
-    assert found["minutes_per_epoch"] > 0
+    assert (found["minutes_per_epoch"] > 0) == (recipe.method != "mahalanobis")
 
 
 def test_pretrained_features_stand_beside_finetuned_ones(tmp_path):

@@ -68,13 +68,12 @@ def run(cell: Cell) -> dict[str, Any]:
         progress=cell.progress,
     )
     found = evaluate(method, features, labels)
-    minutes = report.seconds / report.epochs / 60 if report.epochs else report.seconds / 60
     return {
         **found,
         "auroc": found[f"auroc_{MAIN_SCORE}"],
         "auprc": found[f"auprc_{MAIN_SCORE}"],
         "fpr95": found[f"fpr95_{MAIN_SCORE}"],
-        "minutes_per_epoch": minutes,
+        "minutes_per_epoch": report.seconds_per_epoch / 60,
         "history": report.history,
     }
 
@@ -142,6 +141,7 @@ def make_method(cell: Cell, in_features: int, num_classes: int) -> Method:
         task="classification",
         options=recipe.options,
         training=recipe.training,
+        device=cell.device,
     )
 
 
