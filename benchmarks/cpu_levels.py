@@ -15,6 +15,7 @@ from benchmarks.tables import Table, format_seconds
 
 SHAPES = ((16, 10, 128), (16, 100, 128), (128, 10, 128), (16, 10, 512))
 PREDICTION, TRAINING = "prediction", "training step"
+LARGEST = 2**27  # weights of a layer; with twice as many all ways side by side need 20 GB
 BASELINE = workloads.LOCAL
 STYLES = {
     workloads.NETWORK: (figures.PURPLE, "-"),
@@ -39,6 +40,7 @@ def cases(settings: Settings) -> list[Case]:
         for O in ((10,) if settings.quick else (10, 128))  # noqa: E741
         for B, S, D in shapes
         for level in levels
+        if D * O << level <= LARGEST
     ]
 
 
