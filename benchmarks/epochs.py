@@ -68,7 +68,21 @@ DEEP: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         {"level": 7, "learn_lengthscale": False, "mean_function": "none"},
     ),
 }
-_PAPER = {"hidden": [64, 64], "num_samples": [10, 20]}
+
+
+def _deep_work(data: str, *, rows: int, features: int) -> Work:
+    """Return the paper's deep Gaussian process on a table."""
+    return Work(
+        title=f"The paper's deep Gaussian process on {data}, {rows:,} rows of {features} features",
+        rows=rows,
+        features=features,
+        outputs=1,
+        task="regression",
+        options={"hidden": [64, 64], "num_samples": [10, 20]},
+        models=DEEP,
+    )
+
+
 WORKS = {
     "texts": Work(
         title="Heads on the features of 15,000 texts, 256 channels, 150 classes",
@@ -88,24 +102,8 @@ WORKS = {
         options={"normalisation": "batch", "train_samples": 20},
         models=HEADS,
     ),
-    "kin40k": Work(
-        title="The paper's deep Gaussian process on kin40k, 36,000 rows of 8 features",
-        rows=36_000,
-        features=8,
-        outputs=1,
-        task="regression",
-        options=_PAPER,
-        models=DEEP,
-    ),
-    "protein": Work(
-        title="The paper's deep Gaussian process on protein, 41,157 rows of 9 features",
-        rows=41_157,
-        features=9,
-        outputs=1,
-        task="regression",
-        options=_PAPER,
-        models=DEEP,
-    ),
+    "kin40k": _deep_work("kin40k", rows=36_000, features=8),
+    "protein": _deep_work("protein", rows=41_157, features=9),
 }
 _QUICK = {"classification": {"embedding": 8}, "regression": {"hidden": [4, 4]}}
 
