@@ -23,7 +23,7 @@ def run(*arguments: str):
 def test_help_names_the_commands() -> None:
     done = run("--help")
     assert done.exit_code == 0
-    for command in ("bench", "info", "reproduce", "report"):
+    for command in ("bench", "choose", "info", "reproduce", "report"):
         assert command in done.output
 
 

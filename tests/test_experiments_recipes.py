@@ -19,6 +19,7 @@ data: {name: gas}
 method: deep-sika
 options: {level: 7, hidden: [64, 64]}
 training: {epochs: 100}
+grid: {options: {level: [6, 7]}}
 scales:
   paper: {}
   smoke: {data: {rows: 20}, options: {level: 2}, training: {epochs: 1}, seeds: 3}
@@ -57,6 +58,11 @@ def test_scales_change_some_values(tmp_path):
         ("data: {rows: 20}", "data: 20", "data must be a Mapping"),
         ("epochs: 100", "learning_rate: 1e-3", "'1e-3' is text; write numbers with a point"),
         ("level: 2", "level: 2e1", "'2e1' is text"),
+        ("grid: {options: {level: [6, 7]}}", "grid: {levels: [6]}", "grid: expected data, options"),
+        ("grid: {options: {level: [6, 7]}}", "grid: {options: [6]}", "options must be a Mapping"),
+        ("level: [6, 7]", "level: 6", "level must be a list of values, got 6"),
+        ("level: [6, 7]", "level: []", r"level must be a list of values, got \[\]"),
+        ("level: [6, 7]", "level: [6e1]", "'6e1' is text"),
         ("table: uci", "table: {", "not YAML"),
         (TEXT, "- a list", "expected keys and values, got list"),
     ],

@@ -7,6 +7,7 @@ from sikagp.experiments.cell import plan
 from sikagp.experiments.data import Intents, Utterances
 from sikagp.experiments.methods import Problem
 from sikagp.experiments.recipe import load_recipes
+from sikagp.experiments.tasks import load_criteria
 from sikagp.experiments.tasks import text as task
 from sikagp.experiments.text import features as disk
 from sikagp.experiments.text import finetuning
@@ -210,6 +211,7 @@ def test_every_recipe_runs(recipe, tmp_path, monkeypatch):
     assert 0 <= found["auroc"] <= 1
     assert found["nll_tempered"] > 0
     assert 0 <= found["validation_auroc_entropy"] <= 1
+    assert set(load_criteria("text")) <= set(found)
     assert (found["minutes_per_epoch"] > 0) == (recipe.method != "mahalanobis")
 
 

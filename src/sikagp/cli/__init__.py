@@ -28,6 +28,7 @@ def build_app() -> "Typer":
     app.command()(tables.predict)
     app.command()(text.fit_text)
     app.command()(reproduction.reproduce)
+    app.command()(reproduction.choose)
     app.command()(reproduction.report)
     # Unknown options are arguments of bench, so that the suite sees them; its own help included.
     settings = {"ignore_unknown_options": True, "help_option_names": []}

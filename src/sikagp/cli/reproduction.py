@@ -1,4 +1,4 @@
-"""The commands ``sikagp reproduce`` and ``sikagp report``; heavy imports wait until they run."""
+"""The commands ``reproduce``, ``choose`` and ``report``; heavy imports wait until they run."""
 
 import contextlib
 import logging
@@ -10,25 +10,30 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from sikagp.experiments.recipe import Recipe
+    from sikagp.experiments.cell import Cell
 
 DEFAULT_FOLDER = Path("build/reproduce")
+Scale = Annotated[str, typer.Option(help="smoke (seconds), cpu, or paper.")]
+Device = Annotated[str, typer.Option(help="cpu or cuda.")]
+Out = Annotated[Path, typer.Option(help="Folder of results.")]
+Jobs = Annotated[int, typer.Option(min=1, help="Runs at the same time.")]
 
 
 def reproduce(
     name: Annotated[
         str | None, typer.Argument(help="A table or figure (see --list), or the path of a recipe.")
     ] = None,
-    scale: Annotated[str, typer.Option(help="smoke (seconds), cpu, or paper.")] = "cpu",
+    scale: Scale = "cpu",
     seeds: Annotated[int | None, typer.Option(help="Seeds per row; default: the recipe's.")] = None,
-    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
-    out: Annotated[Path, typer.Option(help="Folder of results.")] = DEFAULT_FOLDER,
-    jobs: Annotated[int, typer.Option(min=1, help="Runs at the same time.")] = 1,
+    device: Device = "cpu",
+    out: Out = DEFAULT_FOLDER,
+    jobs: Jobs = 1,
     show: Annotated[bool, typer.Option("--list", help="List what there is, and stop.")] = False,
 ) -> None:
     """Run what the paper shows; runs that are finished are not repeated."""
+    from sikagp.experiments.cell import plan
     from sikagp.experiments.listing import as_text
-    from sikagp.experiments.recipe import RecipeError, load_recipes
+    from sikagp.experiments.recipe import RecipeError, load_recipes, select
 
     recipes = load_recipes()
     if show:
@@ -36,10 +41,35 @@ def reproduce(
         return
     if name is None:
         raise typer.BadParameter("name a table, a figure or a recipe; --list shows them")
-    try:
-        _run(recipes, name, scale, seeds=seeds, device=device, out=out, jobs=jobs)
-    except RecipeError as error:
-        raise typer.BadParameter(str(error)) from error
+    with _refusals():
+        chosen = select(recipes, name)
+        cells = plan(chosen, scale, out, seeds=seeds, device=device, progress=_progress(jobs))
+        if not cells:
+            known = sorted({scale for recipe in chosen for scale in recipe.scales})
+            raise RecipeError(f"{name} has no scale {scale!r}; there are: {', '.join(known)}")
+    _run(cells, out, jobs)
+    typer.echo(f"`sikagp report {out}` writes a page about them")
+
+
+def choose(
+    name: Annotated[str, typer.Argument(help="A table, or the path of a recipe.")],
+    scale: Scale = "cpu",
+    seeds: Annotated[int, typer.Option(min=1, help="Seeds per setting.")] = 1,
+    device: Device = "cpu",
+    out: Out = Path("build/choices"),
+    jobs: Jobs = 1,
+) -> None:
+    """Run every setting of the recipes' grids and compare them by validation scores alone."""
+    from sikagp.experiments.cell import plan
+    from sikagp.experiments.choosing import as_markdown, compare, variants, with_grid
+    from sikagp.experiments.recipe import load_recipes, select
+
+    with _refusals():
+        recipes = with_grid(select(load_recipes(), name), scale)
+        settings = [setting for recipe in recipes for setting in variants(recipe, scale)]
+        cells = plan(settings, scale, out, seeds=seeds, device=device, progress=_progress(jobs))
+        _run(cells, out, jobs)
+        typer.echo(as_markdown(compare(cells)))
 
 
 def report(
@@ -56,33 +86,32 @@ def report(
         typer.echo(path)
 
 
-def _run(
-    recipes: "Sequence[Recipe]",
-    name: str,
-    scale: str,
-    *,
-    seeds: int | None,
-    device: str,
-    out: Path,
-    jobs: int,
-) -> None:
-    from sikagp.experiments.cell import plan
-    from sikagp.experiments.recipe import RecipeError, select
+def _progress(jobs: int) -> bool:
+    return jobs == 1 and sys.stderr.isatty()
+
+
+def _run(cells: "Sequence[Cell]", out: Path, jobs: int) -> None:
+    """Run cells, say how they ended, and exit with 1 if one failed."""
     from sikagp.experiments.runner import Status, run_cells
 
-    progress = jobs == 1 and sys.stderr.isatty()
-    chosen = select(recipes, name)
-    cells = plan(chosen, scale, out, seeds=seeds, device=device, progress=progress)
-    if not cells:
-        known = sorted({scale for recipe in chosen for scale in recipe.scales})
-        raise RecipeError(f"{name} has no scale {scale!r}; there are: {', '.join(known)}")
     with _messages():
         ended = run_cells(cells, jobs=jobs)
     counts = {status: list(ended.values()).count(status) for status in Status}
     summary = ", ".join(f"{count} {status}" for status, count in counts.items() if count)
-    typer.echo(f"{summary}; results are in {out}, see `sikagp report {out}`")
+    typer.echo(f"{summary}; results are in {out}")
     if counts[Status.FAILED]:
         raise typer.Exit(1)
+
+
+@contextlib.contextmanager
+def _refusals() -> Iterator[None]:
+    """Show what a recipe does not have as a mistake of the command line."""
+    from sikagp.experiments.recipe import RecipeError
+
+    try:
+        yield
+    except RecipeError as error:
+        raise typer.BadParameter(str(error)) from error
 
 
 @contextlib.contextmanager

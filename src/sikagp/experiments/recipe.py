@@ -38,6 +38,7 @@ class Recipe:
         scales: for each scale the values that differ, by section, and how many ``seeds``.
         published: numbers from elsewhere, shown where the paper has none for this row.
         differs: what differs from the paper's protocol, and why.
+        grid: by section and key, values that ``sikagp choose`` compares; no part of a run.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Recipe:
     scales: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
     published: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     differs: str = ""
+    grid: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
     def data_name(self) -> str:
@@ -58,15 +60,18 @@ class Recipe:
         return str(self.data.get("name", ""))
 
     def at(self, scale: str) -> "Recipe":
-        """Return the recipe with a scale's values put in, and no scales left."""
+        """Return the recipe with a scale's values put in; no scales and no grid are left."""
         if scale not in self.scales:
             known = ", ".join(self.scales) or "none"
             raise RecipeError(f"{self.name}: no scale {scale!r}; there are: {known}")
-        changes = self.scales[scale]
+        return dataclasses.replace(self.changed(self.scales[scale]), scales={}, grid={})
+
+    def changed(self, changes: Mapping[str, Any]) -> "Recipe":
+        """Return the recipe with some values of its sections replaced."""
         data, options, training = (
             {**getattr(self, name), **changes.get(name, {})} for name in SECTIONS
         )
-        return dataclasses.replace(self, data=data, options=options, training=training, scales={})
+        return dataclasses.replace(self, data=data, options=options, training=training)
 
     def num_seeds(self, scale: str) -> int:
         """How many seeds a scale runs unless told otherwise."""
@@ -74,7 +79,9 @@ class Recipe:
 
     def as_values(self) -> dict[str, Any]:
         """Return the content as JSON values; keys are strings then."""
-        return {key: _plain(value) for key, value in dataclasses.asdict(self).items()}
+        values = dataclasses.asdict(self)
+        del values["grid"]
+        return {key: _plain(value) for key, value in values.items()}
 
 
 def load_recipe(path: Path, folder: Path = RECIPES) -> Recipe:
@@ -136,8 +143,22 @@ def _check_values(recipe: Recipe) -> None:
         seeds = changes.get("seeds", 1)
         if isinstance(seeds, bool) or not isinstance(seeds, int) or seeds < 1:
             raise RecipeError(f"{where}: seeds must be a positive integer, got {seeds!r}")
-    _check_numbers(recipe.name, [getattr(recipe, section) for section in SECTIONS])
-    _check_numbers(recipe.name, recipe.scales)
+    _check_grid(recipe)
+    _check_numbers(
+        recipe.name, [getattr(recipe, section) for section in (*SECTIONS, "scales", "grid")]
+    )
+
+
+def _check_grid(recipe: Recipe) -> None:
+    where = f"{recipe.name}: grid"
+    if set(recipe.grid) - set(SECTIONS):
+        raise RecipeError(f"{where}: expected {', '.join(SECTIONS)}, got {_keys(recipe.grid)}")
+    for section, keys in recipe.grid.items():
+        if not isinstance(keys, Mapping):
+            raise RecipeError(f"{where}: {section} must be a Mapping, got {keys!r}")
+        for key, values in keys.items():
+            if not isinstance(values, list) or not values:
+                raise RecipeError(f"{where}: {key} must be a list of values, got {values!r}")
 
 
 def _check_numbers(name: str, value: Any) -> None:

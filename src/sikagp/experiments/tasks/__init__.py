@@ -1,5 +1,8 @@
 """Kinds of experiments. Each is a module with a function ``run(cell)`` that returns its results.
 
+A kind whose settings can be chosen has ``CRITERIA`` too: for each score of validation rows whether
+the lowest or the highest is best.
+
 Results are a mapping with string keys. Numbers are metrics; besides them there may be
 
 - ``history``: numbers of every epoch, a list of mappings;
@@ -10,7 +13,8 @@ Results are a mapping with string keys. Numbers are metrics; besides them there 
 
 import importlib
 from collections.abc import Callable, Mapping
-from typing import Any
+from types import ModuleType
+from typing import Any, Literal
 
 from sikagp.experiments.cell import Cell
 from sikagp.validation import check_choice
@@ -24,7 +28,18 @@ TASKS = {
     "benchmark": "sikagp.experiments.tasks.benchmark",
 }
 
+Best = Literal["lowest", "highest"]
+
 
 def load_task(name: str) -> Callable[[Cell], Mapping[str, Any]]:
     """Return the function that runs a kind of experiment."""
-    return importlib.import_module(TASKS[check_choice("experiment", name, TASKS)]).run
+    return _load(name).run
+
+
+def load_criteria(name: str) -> Mapping[str, Best]:
+    """Return the validation scores that choose settings of a kind, and which value is best."""
+    return getattr(_load(name), "CRITERIA", {})
+
+
+def _load(name: str) -> ModuleType:
+    return importlib.import_module(TASKS[check_choice("experiment", name, TASKS)])

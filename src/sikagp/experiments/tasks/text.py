@@ -17,6 +17,7 @@ from sikagp.experiments.cell import Cell
 from sikagp.experiments.data import Intents, Utterances, clinc150
 from sikagp.experiments.data.location import cache_folder
 from sikagp.experiments.methods import Method, Problem, build_method
+from sikagp.experiments.tasks import Best
 from sikagp.experiments.text.features import cached_features
 from sikagp.experiments.text.finetuning import FineTuning, finetuned_features
 from sikagp.experiments.text.mahalanobis import Mahalanobis
@@ -27,6 +28,11 @@ from sikagp.integrations.transformers.features import tokenize
 
 # The paper scores by predictive entropy.
 MAIN_SCORE = "entropy"
+CRITERIA: Mapping[str, Best] = {
+    "validation_nll_tempered": "lowest",
+    f"validation_auroc_{MAIN_SCORE}": "highest",
+    f"validation_auprc_{MAIN_SCORE}": "highest",
+}
 _OWN_METHODS: dict[str, Callable[[Problem], Method]] = {"sngp": SNGP, "mahalanobis": Mahalanobis}
 
 
