@@ -72,7 +72,7 @@ def test_regression_beats_the_mean(name):
     assert error < 0.8 * y[HELD:].std()
     assert prediction.components.variance.min() > 0
     assert report.seconds > 0
-    assert len(report.history) == report.epochs * (2 if name == "ensemble" else 1)
+    assert len(report.history) == report.epochs
 
 
 @pytest.mark.parametrize("name", [n for n in METHODS if n not in REGRESSION_ONLY])

@@ -35,7 +35,7 @@ class Ensemble:
         folder: Path | None = None,
         progress: bool = False,
     ) -> FitReport:
-        """Train one member after the other; times add up."""
+        """Train one member after the other; times add up, the history is the first one's."""
         reports = [
             member.fit(
                 train,
@@ -46,8 +46,8 @@ class Ensemble:
             )
             for i, member in enumerate(self.members)
         ]
-        history = [entry for report in reports for entry in report.history]
-        return FitReport(sum(report.seconds for report in reports), reports[0].epochs, history)
+        first, seconds = reports[0], sum(report.seconds for report in reports)
+        return FitReport(seconds, first.epochs, first.history)
 
     def predict(self, x: Float[Tensor, "rows *features"]) -> Prediction:
         """All members' components, or all members' draws."""
