@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from sikagp.tabular.columns import CategoryColumn, NumberColumn, Schema
+from sikagp.tabular.evaluation import evaluate
 from sikagp.tabular.files import TableError, read_table, write_table
 from sikagp.tabular.model import TabularModel, guess_task
 from sikagp.tabular.workflow import fit_table
@@ -111,6 +112,9 @@ def test_an_unknown_category_counts_as_none(caplog):
         encoded = schema.encode(pd.DataFrame({"k": ["b", "c"]}))
     np.testing.assert_array_equal(encoded, [[0, 1], [0, 0]])
     assert "row 2: 'c' was not seen in training" in caplog.text
+    caplog.clear()
+    np.testing.assert_array_equal(schema.encode(pd.DataFrame({"k": ["a", None]})), [[1, 0], [0, 0]])
+    assert not caplog.text  # a missing category is none that training lacked
 
 
 @pytest.mark.parametrize("text", ["$1,234", "1,5", "12 %", "€ 3"])
@@ -169,6 +173,24 @@ def test_fit_writes_a_model_that_predicts_the_same(tmp_path, target):
     # the target may be absent, and columns may come in another order
     shuffled = table.drop(columns=target)[[*table.columns.drop(target)][::-1]]
     pd.testing.assert_frame_equal(model.predict(shuffled), model.predict(table))
+
+
+def test_the_model_that_is_scored_has_not_seen_the_test_rows(tmp_path, monkeypatch):
+    scored = {}
+
+    def look(model, train, test):
+        scored.update(model=model, train=train, test=test)
+        return evaluate(model, train, test)
+
+    monkeypatch.setattr("sikagp.tabular.workflow.evaluate", look)
+    table = people()
+    fit_table(table, "pay", tmp_path / "model", **QUICK)
+    rows = [set(scored[part].itertuples(index=False)) for part in ("train", "test")]
+    assert [len(part) for part in rows] == [48, 12]
+    assert rows[0] | rows[1] == set(table.itertuples(index=False))
+    schema = Schema.infer(table.drop(columns="pay"))
+    again = TabularModel.fit(scored["train"], "pay", schema=schema, random_state=0, **QUICK)
+    pd.testing.assert_frame_equal(scored["model"].predict(table), again.predict(table))
 
 
 def test_predictions_say_what_they_are():
