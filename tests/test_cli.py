@@ -102,7 +102,10 @@ def test_fit_and_predict(tmp_path: Path) -> None:
     assert done.stdout.splitlines()[0] == "mean,std,lower,upper"
     assert len(done.stdout.splitlines()) == 41
     done = run("predict", str(model), str(data), "--json")
-    assert len(json.loads(done.stdout)) == 40
+    wide = json.loads(done.stdout)
+    assert len(wide) == 40
+    narrow = json.loads(run("predict", str(model), str(data), "--json", "--level", "0.5").stdout)
+    assert all(n["lower"] > w["lower"] for n, w in zip(narrow, wide, strict=True))
     done = run("predict", str(model), str(data), "--out", str(tmp_path / "p.parquet"))
     assert done.exit_code == 0
     assert (tmp_path / "p.parquet").is_file()

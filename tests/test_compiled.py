@@ -151,6 +151,17 @@ def point_inputs(level, even, rate, *, rows=60):
     return unit, rates, None if even else random_nodes(level, 2), level
 
 
+def test_compiled_cells_begin_with_their_nodes():
+    level = 3
+    nodes = random_nodes(level, 2)
+    rates = torch.ones(2, dtype=nodes.dtype)
+    *_, cell = torch.ops.sikagp.point_weights(
+        nodes.T.contiguous(), rates, nodes, level, 1, 1.0, 1.0
+    )
+    expected = torch.arange(nodes.shape[1]).clamp(max=2**level - 1)
+    assert cell.equal(expected.unsqueeze(-1).expand_as(cell))
+
+
 @by_kernel
 @by_spacing
 @pytest.mark.parametrize("rate", [1e-3, 0.3, 5.0, 200.0])
