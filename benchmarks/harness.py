@@ -43,7 +43,7 @@ class Settings:
     @property
     def seconds(self) -> float:
         """Time to spend on one comparison, warm-up aside."""
-        return 0.2 if self.quick else 2.0
+        return 0.1 if self.quick else 2.0
 
     def min_rounds(self, seconds: float) -> int:
         """Rounds that an alternative gets even if it takes more than its share of the time."""
