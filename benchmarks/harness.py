@@ -52,7 +52,7 @@ class Settings:
     @property
     def slowest(self) -> float:
         """Seconds per call beyond which an alternative is left out."""
-        return self.longest_call or (1.0 if self.quick else 2.0)
+        return self.longest_call or (0.5 if self.quick else 2.0)
 
     @property
     def max_bytes(self) -> int:
