@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sikagp.cli.refusals import refusals
+
 if TYPE_CHECKING:
     from sikagp.experiments.cell import Cell
 
@@ -41,7 +43,7 @@ def reproduce(
         return
     if name is None:
         raise typer.BadParameter("name a table, a figure or a recipe; --list shows them")
-    with _refusals():
+    with refusals():
         chosen = select(recipes, name)
         cells = plan(chosen, scale, out, seeds=seeds, device=device, progress=_progress(jobs))
         if not cells:
@@ -64,11 +66,12 @@ def choose(
     from sikagp.experiments.choosing import as_markdown, compare, variants, with_grid
     from sikagp.experiments.recipe import load_recipes, select
 
-    with _refusals():
+    with refusals():
         recipes = with_grid(select(load_recipes(), name), scale)
         settings = [setting for recipe in recipes for setting in variants(recipe, scale)]
         cells = plan(settings, scale, out, seeds=seeds, device=device, progress=_progress(jobs))
-        _run(cells, out, jobs)
+    _run(cells, out, jobs)
+    with refusals():
         typer.echo(as_markdown(compare(cells)))
 
 
@@ -78,10 +81,8 @@ def report(
     """Write report.html and report.md about the runs in a folder."""
     from sikagp.experiments.report import write_report
 
-    try:
+    with refusals():
         paths = write_report(folder)
-    except FileNotFoundError as error:
-        raise typer.BadParameter(str(error)) from error
     for path in paths:
         typer.echo(path)
 
@@ -101,17 +102,6 @@ def _run(cells: "Sequence[Cell]", out: Path, jobs: int) -> None:
     typer.echo(f"{summary}; results are in {out}")
     if counts[Status.FAILED]:
         raise typer.Exit(1)
-
-
-@contextlib.contextmanager
-def _refusals() -> Iterator[None]:
-    """Show what a recipe does not have as a mistake of the command line."""
-    from sikagp.experiments.recipe import RecipeError
-
-    try:
-        yield
-    except RecipeError as error:
-        raise typer.BadParameter(str(error)) from error
 
 
 @contextlib.contextmanager
