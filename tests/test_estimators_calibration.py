@@ -96,6 +96,7 @@ def test_held_out_rows_and_the_others_are_all_rows():
         (600, {"hidden": ()}, 0),
         (100, {"hidden": (2,)}, 0),
         (600, {"hidden": (2,), "likelihood": "student_t"}, 0),
+        (600, {"likelihood": "student_t"}, 60),
     ],
 )
 def test_noise_is_set_by_rows_that_were_not_learned_from(monkeypatch, count, options, held_out):
@@ -116,3 +117,37 @@ def test_noise_is_set_by_rows_that_were_not_learned_from(monkeypatch, count, opt
     SIKARegressor(level=2, max_epochs=1, **options).fit(X, X[:, 0])
     assert len(seen["learned"]) == count - held_out
     assert len(np.intersect1d(seen["learned"], seen["calibrated"])) == (0 if held_out else count)
+
+
+@pytest.mark.parametrize("likelihood", ["gaussian", "heteroscedastic", "student_t"])
+def test_the_width_is_chosen_by_rows_that_were_not_learned_from(monkeypatch, likelihood):
+    scores = {}
+    log_prob = SIKARegressor._log_prob
+
+    def spy(self, members, rows):
+        x = torch.from_numpy(self._input(rows.x))
+        y = torch.from_numpy(self._output(rows.y))
+        with torch.no_grad():
+            expected = float(members[0](x).log_prob(y).sum())
+        score = log_prob(self, members, rows)
+        assert score == pytest.approx(expected)
+        scores[members[0].model.layers[0].out_features] = score
+        return score
+
+    monkeypatch.setattr(SIKARegressor, "_log_prob", spy)
+    random = np.random.RandomState(0)
+    X = random.rand(600, 3)
+    y = np.sin(9 * X.sum(1)) + 0.1 * random.randn(600)
+    model = SIKARegressor(level=2, max_epochs=10, likelihood=likelihood, random_state=0).fit(X, y)
+    assert set(scores) == {3, 64}
+    assert model._members[0].model.layers[0].out_features == max(scores, key=scores.get)
+    again = SIKARegressor(hidden=(max(scores, key=scores.get),), level=2, max_epochs=10)
+    again.set_params(likelihood=likelihood, random_state=0)
+    if likelihood == "gaussian":  # which holds rows out for its noise as well
+        assert np.array_equal(again.fit(X, y).predict(X), model.predict(X))
+
+
+def test_wide_inputs_leave_no_choice():
+    X = np.random.RandomState(0).rand(500, 64)
+    model = SIKARegressor(level=1, max_epochs=1).fit(X, X[:, 0])
+    assert [layer.in_features for layer in model._members[0].model.layers] == [64, 64]

@@ -223,14 +223,16 @@ def test_foreign_files_are_refused(model, tmp_path):
 
 
 def test_pooled_quantiles_are_those_of_the_mixture():
-    mixture = GaussianMixture(
-        GaussianMarginals(torch.randn(5, 4, 2).double(), torch.rand(5, 4, 2).double())
-    )
+    mean, variance = torch.randn(5, 4, 2).double(), torch.rand(5, 4, 2).double()
+    mixture = GaussianMixture(GaussianMarginals(mean, variance))
     pooled = Pooled([mixture, mixture])
     np.testing.assert_allclose(pooled.mean, mixture.mean)
     np.testing.assert_allclose(pooled.stddev, mixture.stddev)
     for probability in (0.001, 0.3, 0.975):
         np.testing.assert_allclose(pooled.quantile(probability), mixture.quantile(probability))
+    y = torch.randn(4, 1).double()
+    alone = GaussianMixture(GaussianMarginals(mean[..., :1], variance[..., :1]))
+    np.testing.assert_allclose(Pooled([alone]).log_prob(y.numpy())[:, 0], alone.log_prob(y))
 
 
 def test_pooled_students_are_those_of_torch_and_scipy():
@@ -241,6 +243,8 @@ def test_pooled_students_are_those_of_torch_and_scipy():
     np.testing.assert_allclose(pooled.stddev, mixture.stddev)
     below = stats.t.cdf(pooled.quantile(0.3)[..., None], degrees, center, scale)
     np.testing.assert_allclose((below * weight.numpy()).sum(-1) / weight.numpy().sum(-1), 0.3)
+    y = torch.randn(4, 2).double()
+    np.testing.assert_allclose(pooled.log_prob(y.numpy()), mixture.log_prob(y))
 
 
 @pytest.mark.parametrize(("load", "least"), [(load_wine, 0.95), (load_breast_cancer, 0.93)])

@@ -41,7 +41,7 @@ class SIKAEstimator(BaseEstimator, ABC):
         # Stored as given, whatever it is, as scikit-learn asks; checked in fit.
         hidden: Any = "auto",
         level: Any = "auto",
-        kernel: Any = "laplace",
+        kernel: Any = "auto",
         domain: Any = "range",
         likelihood: Any = "auto",
         n_estimators: Any = 1,
@@ -84,12 +84,24 @@ class SIKAEstimator(BaseEstimator, ABC):
         with self._all_or_nothing():
             rows = self._rows(X, y, sample_weight, reset=True)
             self._start(rows)
-            learned, held_out = self._hold_out(rows)
-            plan = self._plan(learned, self.max_epochs)
-            self.results_ = self._train(learned, plan, kl_weight=self._kl_weight())
-            self._calibrate(held_out)
+            self._members, self.results_ = self._fit_best(rows)
             self._finish(rows)
         return self
+
+    def _fit_best(self, rows: Rows) -> tuple[list[Predictor], list[FitResult]]:
+        """Train every architecture in question; keep the one that predicts rows held out best."""
+        choices = self._choices(rows)
+        learned, held_out = self._hold_out(rows, choices)
+        plan = self._plan(learned, self.max_epochs)
+        fitted = []
+        for hidden in choices:
+            self._members = self._build(rows, hidden)
+            results = self._train(learned, plan, kl_weight=self._kl_weight())
+            self._calibrate(held_out)
+            fitted.append((self._members, results))
+        if len(fitted) == 1:
+            return fitted[0]
+        return max(fitted, key=lambda candidate: self._log_prob(candidate[0], held_out))
 
     @property
     def _deep(self) -> bool:
@@ -103,8 +115,8 @@ class SIKAEstimator(BaseEstimator, ABC):
         return hasattr(self, "_members")
 
     @abstractmethod
-    def _architectures(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Hidden layers that ``hidden="auto"`` means for few rows, and for a medium number."""
+    def _architectures(self) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
+        """Hidden layers that ``hidden="auto"`` tries for few rows, and for a medium number."""
 
     @abstractmethod
     def _likelihood_name(self) -> str:
@@ -122,9 +134,13 @@ class SIKAEstimator(BaseEstimator, ABC):
     def _targets(self, y: np.ndarray) -> Tensor:
         """Targets as the likelihood takes them, shape (rows, targets) or (rows,)."""
 
-    def _hold_out(self, rows: Rows) -> tuple[Rows, Rows]:
-        """Rows to learn from, and rows to calibrate with."""
+    def _hold_out(self, rows: Rows, choices: list[tuple[int, ...]]) -> tuple[Rows, Rows]:
+        """Rows to learn from, and rows to calibrate with and to choose by."""
         return rows, rows
+
+    def _log_prob(self, members: list[Predictor], rows: Rows) -> float:
+        """Log density of rows; asked only of estimators with several architectures."""
+        raise NotImplementedError
 
     def _calibrate(self, rows: Rows) -> None:
         """Adjust freshly trained members to rows."""
@@ -139,6 +155,7 @@ class SIKAEstimator(BaseEstimator, ABC):
             rows = self._rows(X, y, sample_weight, reset=first)
             if first:
                 self._start(rows)
+                self._members = self._build(rows, self._choices(rows)[0])
             else:
                 self._members = copy.deepcopy(self._members)
             seen = float(rows.weight.sum()) + (0.0 if first else self.weight_seen_)
@@ -164,18 +181,23 @@ class SIKAEstimator(BaseEstimator, ABC):
         return recipes.prior_weight(self.kl_weight, classification=is_classifier(self))
 
     def _start(self, rows: Rows) -> None:
-        """Standardise by these rows and build fresh models."""
+        """Standardise by these rows and draw the seeds of all members."""
         random = check_random_state(self.random_state)
+        count = recipes.whole("n_estimators", self.n_estimators)
+        self._seeds = random.randint(2**31 - 1, size=count).tolist()
         self._input = Standardiser.fit(rows.x, rows.weight)
         self.weight_seen_ = float(rows.weight.sum())
+
+    def _choices(self, rows: Rows) -> list[tuple[int, ...]]:
+        """Hidden layers of the models in question."""
+        return recipes.hidden_sizes(self.hidden, len(rows.x), *self._architectures())
+
+    def _build(self, rows: Rows, hidden: tuple[int, ...]) -> list[Predictor]:
+        """Fresh models with grids for these rows."""
         x = torch.from_numpy(self._input(rows.x)).float()
-        hidden = recipes.hidden_sizes(self.hidden, len(x), *self._architectures())
         level = recipes.grid_level(self.level, len(x), classification=is_classifier(self))
         name, targets = self._likelihood_name(), self._num_targets()
-        self._seeds = random.randint(
-            2**31 - 1, size=recipes.whole("n_estimators", self.n_estimators)
-        ).tolist()
-        self._members = []
+        members = []
         for seed in self._seeds:
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(seed)
@@ -189,7 +211,8 @@ class SIKAEstimator(BaseEstimator, ABC):
                     num_samples=recipes.whole("num_samples", self.num_samples),
                     classification=is_classifier(self),
                 )
-            self._members.append(Predictor(model, build_likelihood(name, targets)))
+            members.append(Predictor(model, build_likelihood(name, targets)))
+        return members
 
     def _train(self, rows: Rows, plan: recipes.Schedule, **options: Any) -> list[FitResult]:
         """Train every member on the same rows, in single precision."""

@@ -28,11 +28,9 @@ MAX_ROWS = 2000
 SMALLEST, LARGEST = 1.01e-4, 10.0
 
 
-def num_held_out(member: Predictor, rows: int) -> int:
-    """Rows to hold out of so many for :func:`refit_noise`."""
-    if rows < ENOUGH or not isinstance(member.likelihood, GaussianLikelihood):
-        return 0
-    return min(int(SHARE * rows), MAX_ROWS)
+def num_held_out(rows: int) -> int:
+    """Rows to hold out of so many, for :func:`refit_noise` and for choices."""
+    return 0 if rows < ENOUGH else min(int(SHARE * rows), MAX_ROWS)
 
 
 @torch.no_grad()

@@ -70,8 +70,8 @@ class SIKAClassifier(ClassifierMixin, SavedEstimator):
         ]
         return torch.cat(chunks).numpy()
 
-    def _architectures(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        return (16,), (64,)
+    def _architectures(self) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
+        return [(16,)], [(64,)]
 
     def _likelihood_name(self) -> str:
         name = check_choice("likelihood", self.likelihood, LIKELIHOODS)

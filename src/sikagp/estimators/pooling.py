@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy import special
+from scipy import special, stats
 from torch.distributions import MixtureSameFamily
 
 from sikagp._typing import Float
@@ -13,7 +13,7 @@ from sikagp.mixtures import GaussianMixture, invert_cdf
 
 
 class Pooled:
-    """Mean, deviation and quantiles of a mixture of predictions.
+    """Mean, deviation, density and quantiles of a mixture of predictions.
 
     Args:
         members: Gaussian mixtures, or mixtures of Student's t.
@@ -38,6 +38,13 @@ class Pooled:
         inflation = 1.0 if self.degrees is None else self.degrees / (self.degrees - 2)
         second = self.spread**2 * inflation + (self.center - self.mean[..., None]) ** 2
         return np.sqrt((self.weight * second).sum(-1))
+
+    def log_prob(self, y: Float[np.ndarray, "rows targets"]) -> Float[np.ndarray, "rows targets"]:
+        """Logarithm of the density at y, target by target."""
+        density = stats.norm() if self.degrees is None else stats.t(self.degrees)
+        z = (y[..., None] - self.center) / self.spread
+        terms = density.logpdf(z) - np.log(self.spread) + np.log(self.weight)
+        return special.logsumexp(terms, axis=-1)
 
     def cdf(self, y: Float[np.ndarray, "rows targets"]) -> Float[np.ndarray, "rows targets"]:
         """Probability of a value below y."""

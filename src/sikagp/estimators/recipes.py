@@ -23,8 +23,8 @@ DOMAINS = ("range", "quantiles")
 STEPS_PER_EPOCH = 25
 EVALUATION_SAMPLES = 20
 CLASSIFICATION_KL_WEIGHT = 0.3
-# Initial lengthscale where rows are not many, in deviations of a feature: effects start smooth.
-SMOOTH = 10.0
+# Initial lengthscales in deviations of a feature: effects start smooth where rows are not many.
+ADDITIVE_LENGTHSCALE, DEEP_LENGTHSCALE = 10.0, 3.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,15 +44,15 @@ def whole(name: str, value: Any) -> int:
 
 
 def hidden_sizes(
-    hidden: Any, rows: int, few: tuple[int, ...], medium: tuple[int, ...]
-) -> tuple[int, ...]:
-    """Resolve ``"auto"`` by the number of rows: few, a medium number, or many."""
+    hidden: Any, rows: int, few: Sequence[tuple[int, ...]], medium: Sequence[tuple[int, ...]]
+) -> list[tuple[int, ...]]:
+    """Hidden layers to try; ``"auto"`` goes by the number of rows: few, a medium one, or many."""
     if isinstance(hidden, str):
         if hidden != "auto":
             raise ValueError(f"hidden must be 'auto' or numbers of units, got {hidden!r}")
-        return few if rows < SMALL else medium if rows < LARGE else MANY
+        return list(few if rows < SMALL else medium if rows < LARGE else [MANY])
     sizes = tuple(hidden) if isinstance(hidden, Sequence | np.ndarray) else (hidden,)
-    return tuple(whole("hidden", size) for size in sizes)
+    return [tuple(whole("hidden", size) for size in sizes)]
 
 
 def grid_level(level: Any, rows: int, *, classification: bool) -> int:
@@ -102,7 +102,8 @@ def build_model(
 ) -> DeepGP:
     """Make a model whose first grid covers the rows x of shape (rows, features).
 
-    Its nodes are spread evenly over the range of the rows, or follow their quantiles.
+    Its nodes are spread evenly over the range of the rows, or follow their quantiles. The kernel
+    ``"auto"`` is smooth in deep regressors, unless rows are many.
 
     A regressor's hidden units, if as many as features, are those features plus a Gaussian process.
     Otherwise a learned linear mean starts with the features, and random directions for the rest.
@@ -110,9 +111,11 @@ def build_model(
     """
     even = check_choice("domain", domain, DOMAINS) == "range"
     options: dict[str, Any] = {}
-    smooth = not hidden or (len(x) < LARGE and not classification)
-    if smooth and get_kernel(kernel).stationary:
-        options["lengthscale"] = SMOOTH
+    smooth = bool(hidden) and len(x) < LARGE and not classification
+    if kernel == "auto":
+        kernel = "matern52" if smooth else "laplace"
+    if (smooth or not hidden) and get_kernel(kernel).stationary:
+        options["lengthscale"] = DEEP_LENGTHSCALE if hidden else ADDITIVE_LENGTHSCALE
     as_many = not classification and set(hidden) == {x.shape[1]}
     model = DeepGP(
         (x.shape[1], *hidden, out_features),

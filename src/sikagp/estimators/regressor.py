@@ -17,6 +17,7 @@ from sikagp.estimators.preparation import Rows, Standardiser, hold_out
 from sikagp.models.predictor import Predictor
 from sikagp.validation import check_choice, check_count, check_fraction
 
+WIDE = (64,)
 LIKELIHOODS = ("auto", "gaussian", "heteroscedastic", "student_t")
 
 
@@ -29,10 +30,11 @@ class SIKARegressor(RegressorMixin, SavedEstimator):
 
     Args:
         hidden: units of the hidden layers, ``()`` for an additive model; ``"auto"`` chooses by
-            the number of rows.
+            the number of rows, and between two widths by rows held out.
         level: dyadic level of the grids, ``2**level + 1`` nodes each; ``"auto"`` is 4, or 3 for
             classifiers and many rows.
-        kernel: kernel of all layers.
+        kernel: kernel of all layers; ``"auto"`` is Laplace, or Matérn-5/2 in deep regressors of
+            fewer than 5,000 rows.
         domain: where the nodes of the first grid lie: spread over the ``"range"`` of each feature,
             or at its ``"quantiles"``, which suits features with long tails.
         likelihood: ``"gaussian"`` (the meaning of ``"auto"``), ``"heteroscedastic"`` noise that
@@ -124,8 +126,9 @@ class SIKARegressor(RegressorMixin, SavedEstimator):
         tags.target_tags.single_output = True
         return tags
 
-    def _architectures(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        return (), (min(self.n_features_in_, 64),)
+    def _architectures(self) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
+        narrow = (min(self.n_features_in_, WIDE[0]),)
+        return [()], [narrow] if narrow == WIDE else [narrow, WIDE]
 
     def _likelihood_name(self) -> str:
         name = check_choice("likelihood", self.likelihood, LIKELIHOODS)
@@ -154,8 +157,9 @@ class SIKARegressor(RegressorMixin, SavedEstimator):
     def _targets(self, y: np.ndarray) -> Tensor:
         return torch.from_numpy(self._output(y)).float()
 
-    def _hold_out(self, rows: Rows) -> tuple[Rows, Rows]:
-        count = num_held_out(self._members[0], len(rows.x)) if self._deep else 0
+    def _hold_out(self, rows: Rows, choices: list[tuple[int, ...]]) -> tuple[Rows, Rows]:
+        calibrated = self._likelihood_name() == "gaussian" and choices[0] != ()
+        count = num_held_out(len(rows.x)) if calibrated or len(choices) > 1 else 0
         return hold_out(rows, count) if count else (rows, rows)
 
     def _calibrate(self, rows: Rows) -> None:
@@ -164,6 +168,12 @@ class SIKARegressor(RegressorMixin, SavedEstimator):
         x, weight = torch.from_numpy(self._input(rows.x)), torch.from_numpy(rows.weight)
         for member in self._members:
             refit_noise(member, x, self._targets(rows.y).double(), weight)
+
+    def _log_prob(self, members: list[Predictor], rows: Rows) -> float:
+        x = torch.from_numpy(self._input(rows.x))
+        with torch.no_grad():
+            pooled = Pooled([member(x) for member in members])
+        return float(rows.weight @ pooled.log_prob(self._output(rows.y)).sum(-1))
 
     def _pooled(self, X: Any) -> list[Pooled]:
         return [Pooled(members) for members in self._predictions(X)]
