@@ -12,6 +12,7 @@ from sikagp import Laplace, Matern32, Matern52, NodeDomain, SIKALayer
 from sikagp.grid import DyadicGrid
 from sikagp.ops import OwnParameters, Points, compiled, reference
 from sikagp.ops.backends import use_backend
+from sikagp.ops.loops.prediction import LARGE
 from sikagp.plans import OPEN_SHARES, grow_prior
 from sikagp.table import two_point
 from sikagp.tree import BridgeTree, grid_prior
@@ -129,6 +130,18 @@ def test_packed_prediction_is_the_uncached_evaluation(name, residual, lengthscal
 def test_any_number_of_outputs_is_predicted(outputs):
     layer = random_layer(2, outputs, kernel="matern52", dtype=torch.float32)
     x = torch.rand(70, 2) * 1.4 - 0.2
+    expected = layer(x)
+    with torch.no_grad():
+        actual = layer.eval()(x)
+    assert_close(actual.mean, expected.mean)
+    assert_close(actual.variance, expected.variance)
+
+
+def test_a_table_beyond_the_cache_is_predicted():
+    layer = random_layer(6, 10, level=10, kernel="matern52", dtype=torch.float32)
+    nodes, numbers_per_node = 2**10 + 1, 3 + 6 + 9
+    assert 6 * nodes * numbers_per_node * 10 * 4 > LARGE
+    x = torch.rand(70, 6) * 1.4 - 0.2
     expected = layer(x)
     with torch.no_grad():
         actual = layer.eval()(x)

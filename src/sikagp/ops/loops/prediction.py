@@ -2,7 +2,8 @@
 
 Rows are taken in blocks, features in turn. The two-point weights of one feature are computed and
 its table rows requested from memory while those of the feature before are summed, so that a table
-that has left the cache costs little more than one that fits.
+that has left the cache costs little more than one that fits. A processor waits when it has too many
+requests open, so a large table is asked for in two halves, between which it computes weights.
 """
 
 import numpy as np
@@ -22,6 +23,9 @@ from sikagp.ops.loops.weights import (
     scaled_rate,
     weigh_block,
 )
+
+# Bytes beyond which a table is large, and how many points are then requested at a time.
+LARGE, FEW = 4_000_000, 8
 
 
 @compile_loop
@@ -59,10 +63,10 @@ def _set_beyond(work, units, count, state, speed, share, variance, opened):
 
 
 @compile_loop
-def _multiply(work, count, state, size, base, weights):
+def _multiply(work, start, stop, state, size, base, weights):
     """Weight of every row that a point reads: state, covariance, neighbour, next state, its own."""
     s = len(state)
-    for n in range(count):
+    for n in range(start, stop):
         own, cross = base + s, base + s + s * (s + 1) // 2
         for i in range(s):
             p, q = work[(LEFT + i) * BLOCK + n], work[(RIGHT + i) * BLOCK + n]
@@ -128,7 +132,8 @@ def predict(
     # No division in the loops below: it takes longer than reading a row.
     vectors, reach = (outputs + lanes - 1) // lanes, size + s + len(triangle)
     padded, lines = vectors * lanes, (reach * outputs + lanes - 1) // lanes
-    per_feature = nodes.shape[1] * size * outputs
+    stride, per_feature = size * outputs, nodes.shape[1] * size * outputs
+    early, few = (lines // 2, FEW) if table.nbytes > LARGE else (lines, BLOCK)
     weights, totals = np.empty(2 * reach * BLOCK, dtype), np.zeros(2 * BLOCK * padded, dtype)
     cell, opened = np.empty((2, BLOCK), np.int64), np.empty(BLOCK, dtype)
     work, units = np.empty(NUM_ROWS * BLOCK), np.empty(BLOCK, dtype)
@@ -148,9 +153,9 @@ def predict(
                     bad[0] = 1
             for n in range(count):
                 if ahead:
-                    _request(table, d * per_feature + cell[t, n] * size * outputs, lines, lanes)
+                    _request(table, d * per_feature + cell[t, n] * stride, early, lanes)
                 if d > 0:
-                    row = (d - 1) * per_feature + cell[1 - t, n] * size * outputs
+                    row = (d - 1) * per_feature + cell[1 - t, n] * stride
                     _add(
                         table, row, state, triangle, rest, size, outputs,
                         (1 - t) * reach * BLOCK + n, weights,
@@ -163,7 +168,12 @@ def predict(
                     _set_beyond(work, units, count, state, speed, shares[1], own, opened)
                 for n in range(count):
                     opened[n] += shares[0] * own * work[RESIDUAL * BLOCK + n]
-                _multiply(work, count, state, size, t * reach, weights)
+                late = d * per_feature + early * lanes
+                for begin in range(0, count, few):
+                    end = min(begin + few, count)
+                    for n in range(begin, end):
+                        _request(table, late + cell[t, n] * stride, lines - early, lanes)
+                    _multiply(work, begin, end, state, size, t * reach, weights)
         for n in range(count):
             for o in range(outputs):
                 mean[first + n, o] = bias[0, o] + totals[2 * n * padded + o]
