@@ -140,8 +140,8 @@ def test_the_width_is_chosen_by_rows_that_were_not_learned_from(monkeypatch, lik
     y = np.sin(9 * X.sum(1)) + 0.1 * random.randn(600)
     model = SIKARegressor(level=2, max_epochs=10, likelihood=likelihood, random_state=0).fit(X, y)
     assert set(scores) == {3, 64}
-    assert model._members[0].model.layers[0].out_features == max(scores, key=scores.get)
-    again = SIKARegressor(hidden=(max(scores, key=scores.get),), level=2, max_epochs=10)
+    assert model.hidden_ == (max(scores, key=scores.get),)
+    again = SIKARegressor(hidden=model.hidden_, level=2, max_epochs=10)
     again.set_params(likelihood=likelihood, random_state=0)
     if likelihood == "gaussian":  # which holds rows out for its noise as well
         assert np.array_equal(again.fit(X, y).predict(X), model.predict(X))
@@ -149,5 +149,4 @@ def test_the_width_is_chosen_by_rows_that_were_not_learned_from(monkeypatch, lik
 
 def test_wide_inputs_leave_no_choice():
     X = np.random.RandomState(0).rand(500, 64)
-    model = SIKARegressor(level=1, max_epochs=1).fit(X, X[:, 0])
-    assert [layer.in_features for layer in model._members[0].model.layers] == [64, 64]
+    assert SIKARegressor(level=1, max_epochs=1).fit(X, X[:, 0]).hidden_ == (64,)

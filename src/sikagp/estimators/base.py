@@ -104,8 +104,10 @@ class SIKAEstimator(BaseEstimator, ABC):
         return max(fitted, key=lambda candidate: self._log_prob(candidate[0], held_out))
 
     @property
-    def _deep(self) -> bool:
-        return len(self._layers(self._members[0])) > 1
+    def hidden_(self) -> tuple[int, ...]:
+        """Units of the hidden layers, as given or as chosen."""
+        check_is_fitted(self)
+        return tuple(layer.out_features for layer in self._layers(self._members[0])[:-1])
 
     @staticmethod
     def _layers(member: Predictor) -> list[SIKALayer]:

@@ -94,7 +94,7 @@ class AdditiveEstimator(SIKAEstimator):
         """Note range, average and variance of every feature's effect over the training rows."""
         self._ranges = np.stack([rows.x.min(0), rows.x.max(0)])
         self._offsets, self._importances = None, None
-        if self._deep:
+        if self.hidden_:
             return
         layers, unit = self._additive_layers(), torch.from_numpy(self._input(rows.x))
         share = rows.weight / rows.weight.sum()
@@ -109,7 +109,7 @@ class AdditiveEstimator(SIKAEstimator):
 
     def _additive_layers(self) -> list[SIKALayer]:
         check_is_fitted(self)
-        if self._deep:
+        if self.hidden_:
             raise ValueError(
                 "effects of single features exist in an additive model only; fit with hidden=()"
             )

@@ -53,6 +53,7 @@ class SIKARegressor(RegressorMixin, SavedEstimator):
         random_state: seed or generator; the same seed gives the same model.
 
     Attributes:
+        hidden_: units of the hidden layers, as given or as chosen.
         results_: what training reported, one :class:`sikagp.training.FitResult` per member.
         feature_importances_: share of each feature in the variance of an additive model.
 
@@ -163,7 +164,7 @@ class SIKARegressor(RegressorMixin, SavedEstimator):
         return hold_out(rows, count) if count else (rows, rows)
 
     def _calibrate(self, rows: Rows) -> None:
-        if not self._deep:
+        if not self.hidden_:
             return
         x, weight = torch.from_numpy(self._input(rows.x)), torch.from_numpy(rows.weight)
         for member in self._members:
