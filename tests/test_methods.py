@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from sikagp import GaussianMixture
-from sikagp.experiments.methods import METHODS, Method, build_method
+from sikagp.experiments.methods import METHODS, Method, build_method, timing
 from sikagp.experiments.methods.noise import as_column, residual_noise, with_noise
 
 ROWS, TRAIN, HELD = 260, 200, 230
@@ -112,6 +112,18 @@ def test_a_finished_run_is_not_trained_again(tmp_path):
     assert again.history == report.history
     x, _ = rows("regression")
     torch.testing.assert_close(second.predict(x).mean, first.predict(x).mean)
+
+
+@pytest.mark.parametrize(
+    ("period", "progress", "lines"), [(0, False, 12), (0, True, 0), (60, False, 0)]
+)
+def test_long_runs_without_a_bar_say_how_far_they_are(monkeypatch, caplog, period, progress, lines):
+    monkeypatch.setattr(timing, "PERIOD", period)
+    caplog.set_level("INFO", "sikagp.experiments")
+    report = fit(make("network", "regression"), "regression", progress=progress)
+    losses = [entry["loss"] for entry in report.history]
+    expected = [f"epoch {n} of 12: loss {loss:.4f}" for n, loss in enumerate(losses, 1)]
+    assert caplog.messages == expected[:lines]
 
 
 def test_an_ensemble_is_the_mixture_of_its_members():

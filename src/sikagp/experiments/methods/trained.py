@@ -22,7 +22,7 @@ from sikagp.experiments.methods.composition import OnFeatures
 from sikagp.experiments.methods.heads import HEADS, WITHOUT_NOISE, Inputs
 from sikagp.experiments.methods.noise import as_column, residual_noise
 from sikagp.experiments.methods.settings import REGRESSION_LIKELIHOODS, Setting
-from sikagp.experiments.methods.timing import EpochTimer
+from sikagp.experiments.methods.timing import EpochLog, EpochTimer
 from sikagp.likelihoods import build_likelihood, num_outputs
 from sikagp.mixtures import GaussianMixture, concatenate
 from sikagp.predictions import class_probabilities, predictive
@@ -83,7 +83,7 @@ class Trained:
                 config,
                 validation_data=validation,
                 folder=folder,
-                callbacks=[timer],
+                callbacks=[timer] if progress else [timer, EpochLog()],
                 trainer_options={
                     "enable_progress_bar": progress,
                     "accelerator": self.setting.device,
