@@ -126,22 +126,14 @@ def test_packed_prediction_is_the_uncached_evaluation(name, residual, lengthscal
     assert_close(actual.variance, expected.variance)
 
 
-@pytest.mark.parametrize("outputs", [1, 16, 17, 40])
-def test_any_number_of_outputs_is_predicted(outputs):
-    layer = random_layer(2, outputs, kernel="matern52", dtype=torch.float32)
-    x = torch.rand(70, 2) * 1.4 - 0.2
-    expected = layer(x)
-    with torch.no_grad():
-        actual = layer.eval()(x)
-    assert_close(actual.mean, expected.mean)
-    assert_close(actual.variance, expected.variance)
-
-
-def test_a_table_beyond_the_cache_is_predicted():
-    layer = random_layer(6, 10, level=10, kernel="matern52", dtype=torch.float32)
-    nodes, numbers_per_node = 2**10 + 1, 3 + 6 + 9
-    assert 6 * nodes * numbers_per_node * 10 * 4 > LARGE
-    x = torch.rand(70, 6) * 1.4 - 0.2
+@pytest.mark.parametrize(
+    ("features", "outputs", "level"), [(2, 1, 3), (2, 16, 3), (2, 17, 3), (2, 40, 3), (6, 10, 10)]
+)
+def test_tables_of_any_size_are_predicted_from(features, outputs, level):
+    layer = random_layer(features, outputs, level=level, kernel="matern52", dtype=torch.float32)
+    numbers = features * (2**level + 1) * (3 + 6 + 9) * outputs
+    assert (numbers * 4 > LARGE) == (level == 10)  # the last is beyond the cache
+    x = torch.rand(70, features) * 1.4 - 0.2
     expected = layer(x)
     with torch.no_grad():
         actual = layer.eval()(x)

@@ -89,7 +89,7 @@ class SIKAEstimator(BaseEstimator, ABC):
         return self
 
     def _fit_best(self, rows: Rows) -> tuple[list[Predictor], list[FitResult]]:
-        """Train every architecture in question; keep the one that predicts rows held out best."""
+        """Train every architecture in question and keep the best."""
         choices = self._choices(rows)
         learned, held_out = self._hold_out(rows, choices)
         plan = self._plan(learned, self.max_epochs)
@@ -99,9 +99,7 @@ class SIKAEstimator(BaseEstimator, ABC):
             results = self._train(learned, plan, kl_weight=self._kl_weight())
             self._calibrate(held_out)
             fitted.append((self._members, results))
-        if len(fitted) == 1:
-            return fitted[0]
-        return max(fitted, key=lambda candidate: self._log_prob(candidate[0], held_out))
+        return fitted[0] if len(fitted) == 1 else self._best(fitted, held_out)
 
     @property
     def hidden_(self) -> tuple[int, ...]:
@@ -140,9 +138,11 @@ class SIKAEstimator(BaseEstimator, ABC):
         """Rows to learn from, and rows to calibrate with and to choose by."""
         return rows, rows
 
-    def _log_prob(self, members: list[Predictor], rows: Rows) -> float:
-        """Log density of rows; asked only of estimators with several architectures."""
-        raise NotImplementedError
+    def _best(
+        self, fitted: list[tuple[list[Predictor], list[FitResult]]], rows: Rows
+    ) -> tuple[list[Predictor], list[FitResult]]:
+        """Choose among trained architectures by rows held out; the first unless overridden."""
+        return fitted[0]
 
     def _calibrate(self, rows: Rows) -> None:
         """Adjust freshly trained members to rows."""

@@ -15,6 +15,7 @@ from sikagp.estimators.persistence import SavedEstimator
 from sikagp.estimators.pooling import Pooled
 from sikagp.estimators.preparation import Rows, Standardiser, hold_out
 from sikagp.models.predictor import Predictor
+from sikagp.training import FitResult
 from sikagp.validation import check_choice, check_count, check_fraction
 
 WIDE = (64,)
@@ -169,6 +170,11 @@ class SIKARegressor(RegressorMixin, SavedEstimator):
         x, weight = torch.from_numpy(self._input(rows.x)), torch.from_numpy(rows.weight)
         for member in self._members:
             refit_noise(member, x, self._targets(rows.y).double(), weight)
+
+    def _best(
+        self, fitted: list[tuple[list[Predictor], list[FitResult]]], rows: Rows
+    ) -> tuple[list[Predictor], list[FitResult]]:
+        return max(fitted, key=lambda candidate: self._log_prob(candidate[0], rows))
 
     def _log_prob(self, members: list[Predictor], rows: Rows) -> float:
         x = torch.from_numpy(self._input(rows.x))

@@ -113,6 +113,16 @@ def _add(
 
 
 @compile_loop
+def _write(first, count, bias, opened, totals, padded, mean, variance):
+    """Write mean and variance of a block of rows."""
+    for n in range(count):
+        for o in range(mean.shape[1]):
+            mean[first + n, o] = bias[0, o] + totals[2 * n * padded + o]
+            own = bias[1, o] + opened[n]
+            variance[first + n, o] = own + totals[(2 * n + 1) * padded + o]
+
+
+@compile_loop
 def predict(
     start, stop, state, matrix, triangle, rest, x, features, shares, nodes, coefficients, table,
     bias, bad, mean, variance,
@@ -174,8 +184,4 @@ def predict(
                     for n in range(begin, end):
                         _request(table, late + cell[t, n] * stride, lines - early, lanes)
                     _multiply(work, begin, end, state, size, t * reach, weights)
-        for n in range(count):
-            for o in range(outputs):
-                mean[first + n, o] = bias[0, o] + totals[2 * n * padded + o]
-                own = bias[1, o] + opened[n]
-                variance[first + n, o] = own + totals[(2 * n + 1) * padded + o]
+        _write(first, count, bias, opened, totals, padded, mean, variance)
