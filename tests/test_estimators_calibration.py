@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from sikagp.estimators import SIKARegressor
+from sikagp.estimators import SIKARegressor, recipes
 from sikagp.estimators.calibration import MAX_ROWS, refit_noise
 from sikagp.estimators.preparation import Rows, hold_out
 from sikagp.likelihoods import build_likelihood
@@ -82,7 +82,8 @@ def test_other_likelihoods_are_left_alone(name):
 def test_held_out_rows_and_the_others_are_all_rows():
     weight = np.arange(20.0) + 1
     whole = Rows(np.arange(40.0).reshape(20, 2), np.arange(20.0)[:, None], weight)
-    learned, held_out = hold_out(whole, 6)
+    everything, learned, held_out = hold_out(whole, 6)
+    assert everything is whole
     assert [len(part.x) for part in (learned, held_out)] == [14, 6]
     for values, parts in zip(whole, zip(learned, held_out, strict=True), strict=True):
         assert np.array_equal(np.sort(np.concatenate(parts), axis=0), values)
@@ -120,31 +121,74 @@ def test_noise_is_set_by_rows_that_were_not_learned_from(monkeypatch, count, opt
 
 
 @pytest.mark.parametrize("likelihood", ["gaussian", "heteroscedastic", "student_t"])
-def test_the_width_is_chosen_by_rows_that_were_not_learned_from(monkeypatch, likelihood):
-    scores = {}
-    log_prob = SIKARegressor._log_prob
+def test_the_architecture_is_chosen_by_rows_that_were_not_learned_from(monkeypatch, likelihood):
+    trials = []
+    score = SIKARegressor._score
 
-    def spy(self, members, rows):
-        x = torch.from_numpy(self._input(rows.x))
-        y = torch.from_numpy(self._output(rows.y))
+    def spy(self, trial, split):
+        x = torch.from_numpy(self._input(split.held_out.x))
+        y = torch.from_numpy(self._output(split.held_out.y))
         with torch.no_grad():
-            expected = float(members[0](x).log_prob(y).sum())
-        score = log_prob(self, members, rows)
-        assert score == pytest.approx(expected)
-        scores[members[0].model.layers[0].out_features] = score
-        return score
+            expected = float(trial.members[0](x).log_prob(y).sum())
+        found = score(self, trial, split)
+        assert found == pytest.approx(expected)
+        trials.append((trial, found))
+        return found
 
-    monkeypatch.setattr(SIKARegressor, "_log_prob", spy)
+    monkeypatch.setattr(SIKARegressor, "_score", spy)
+    monkeypatch.setattr(recipes, "CLOSE", 1e6)  # all are trained to the end
     random = np.random.RandomState(0)
     X = random.rand(600, 3)
     y = np.sin(9 * X.sum(1)) + 0.1 * random.randn(600)
-    model = SIKARegressor(level=2, max_epochs=10, likelihood=likelihood, random_state=0).fit(X, y)
-    assert set(scores) == {3, 64}
-    assert model.hidden_ == (max(scores, key=scores.get),)
-    again = SIKARegressor(hidden=model.hidden_, level=2, max_epochs=10)
-    again.set_params(likelihood=likelihood, random_state=0)
+    options = {"level": 2, "max_epochs": 10, "likelihood": likelihood, "random_state": 0}
+    model = SIKARegressor(**options).fit(X, y)
+    assert [len(trial.results[0].history) for trial, _ in trials] == [1, 1, 1, 2, 2, 2]
+    best = max(trials[3:], key=lambda pair: pair[1])[0]
+    assert model._members is best.members
+    assert model.results_ is best.results
+    again = SIKARegressor(**{**options, "hidden": model.hidden_})
     if likelihood == "gaussian":  # which holds rows out for its noise as well
         assert np.array_equal(again.fit(X, y).predict(X), model.predict(X))
+
+
+def test_what_falls_behind_early_is_not_trained_to_the_end(monkeypatch):
+    score = {(3,): -recipes.CLOSE - 1, (64,): 0.0, recipes.PAIRS: -recipes.CLOSE + 1}
+    trained = []
+
+    def architecture(members):
+        model = members[0].model
+        return recipes.PAIRS if model.pairs else (model.layers[0].out_features,)
+
+    def spy(self, rows, plan, **options):
+        trained.append((architecture(self._members), plan.epochs))
+        return []
+
+    monkeypatch.setattr(SIKARegressor, "_train", spy)
+    monkeypatch.setattr(SIKARegressor, "_calibrate", lambda *_: None)
+    monkeypatch.setattr(
+        SIKARegressor, "_score", lambda self, trial, split: score[architecture(trial.members)]
+    )
+    X = np.random.RandomState(0).rand(600, 3)
+    model = SIKARegressor(max_epochs=360).fit(X, X[:, 0])
+    first, rest = trained[:3], trained[3:]
+    assert [epochs for _, epochs in first] == [10, 10, 10]
+    assert rest == [((64,), 40), (recipes.PAIRS, 40)]
+    assert model.hidden_ == (64,)
+
+
+@pytest.mark.parametrize(("features", "chosen"), [(1, {(1,), (64,)}), (17, {(17,), (64,)})])
+def test_pairs_are_tried_for_few_features_only(monkeypatch, features, chosen):
+    tried = []
+    build = SIKARegressor._build
+
+    def spy(self, rows, hidden):
+        tried.append(hidden)
+        return build(self, rows, hidden)
+
+    monkeypatch.setattr(SIKARegressor, "_build", spy)
+    X = np.random.RandomState(0).rand(500, features)
+    SIKARegressor(level=1, max_epochs=1).fit(X, X[:, 0])
+    assert set(tried) == chosen
 
 
 def test_wide_inputs_leave_no_choice():

@@ -264,3 +264,23 @@ def test_kin40k_in_a_short_run():
     assert ((low < y[5000:]) & (y[5000:] < high)).mean() > 0.92
     # After so few epochs the noise is still too large; but the intervals must have learned.
     assert (high - low).mean() < 0.6 * 2 * 1.96 * y.std()
+
+
+def test_pairs_of_features_are_an_architecture_of_its_own(tmp_path):
+    random = np.random.RandomState(0)
+    X = random.uniform(-2, 2, (300, 2))
+    y = X[:, 0] * X[:, 1] + 0.1 * random.randn(300)
+    model = SIKARegressor(hidden="pairs", max_epochs=100, random_state=0).fit(X, y)
+    assert model.hidden_ == "pairs"
+    assert model.score(X, y) > 0.9
+    with pytest.raises(ValueError, match="hidden=\\(\\)"):
+        model.component(0, np.linspace(-2, 2, 3))
+    model.save(tmp_path / "model")
+    again = SIKARegressor.load(tmp_path / "model")
+    assert again.hidden_ == "pairs"
+    assert np.array_equal(again.predict(X), model.predict(X))
+
+
+def test_too_many_pairs_are_refused():
+    with pytest.raises(ValueError, match="150 features with 22500 terms, at most 20000"):
+        SIKARegressor(hidden="pairs").fit(np.zeros((3, 150)), np.arange(3.0))

@@ -7,6 +7,7 @@ from helpers import assert_close, randomize
 from sikagp import SIKALayer
 from sikagp.domains import Domain
 from sikagp.models import DeepGP
+from sikagp.models.architecture import with_pairs
 
 
 def random_model(sizes=(2, 3, 1), **options) -> DeepGP:
@@ -202,3 +203,56 @@ def test_bad_arguments_are_refused(as_users_run):
         DeepGP((3, 1), num_samples=(1, 2, 3))
     with pytest.raises(ValueError, match=r"\(\*batch, 3\)"):
         DeepGP((3, 2, 1))(torch.zeros(4, 2))
+
+
+def test_pairs_are_sums_and_differences_that_keep_the_variance():
+    x = torch.randn(4000, 3, dtype=torch.float64)
+    terms = with_pairs(x)
+    a, b, c = x.T
+    root = 2**0.5
+    expected = [a, b, c, (a + b) / root, (a + c) / root, (b + c) / root]
+    expected += [(a - b) / root, (a - c) / root, (b - c) / root]
+    assert_close(terms, torch.stack(expected, 1))
+    torch.testing.assert_close(terms.var(0), torch.ones(9).double(), atol=0.15, rtol=0)
+
+
+@pytest.mark.parametrize("sizes", [(3, 2), (3, 4, 1)])
+def test_a_model_of_pairs_is_additive_over_them(sizes, tmp_path):
+    model = random_model(sizes, pairs=True, num_samples=4)
+    x = torch.randn(5, 3, dtype=torch.float64)
+    assert (model.in_features, model.layers[0].in_features) == (3, 9)
+    plain = random_model((9, *sizes[1:]), num_samples=4)
+    plain.layers, plain.means = model.layers, model.means
+    assert_close(model(x).mean, plain(with_pairs(x)).mean)
+    paths, others = (m.paths(3, generator=torch.Generator().manual_seed(0)) for m in (model, plain))
+    assert_close(paths(x), others(with_pairs(x)))
+    model.save_pretrained(tmp_path)
+    again = DeepGP.from_pretrained(tmp_path).double().eval()
+    assert torch.equal(again(x).mean, model(x).mean)
+
+
+def test_models_saved_before_there_were_pairs_have_none():
+    config = random_model().get_config()
+    del config["pairs"]
+    assert not DeepGP.from_config(config).pairs
+
+
+def test_pairs_refuse_other_numbers_of_features():
+    with pytest.raises(ValueError, match="3"):
+        random_model((3, 1), pairs=True)(torch.randn(5, 9, dtype=torch.float64))
+
+
+def test_pairs_know_a_product_that_single_features_cannot():
+    generator = torch.Generator().manual_seed(0)
+    x = torch.rand(400, 2, generator=generator) * 4 - 2
+    y = x.prod(1, keepdim=True)
+    errors = {}
+    for pairs in (False, True):
+        model = DeepGP((2, 1), level=3, kernel="matern32", domain=(-3.0, 3.0), pairs=pairs)
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+        for _ in range(100):
+            optimizer.zero_grad()
+            ((model(x).mean - y) ** 2).mean().backward()
+            optimizer.step()
+        errors[pairs] = float((model(x).mean - y).detach().pow(2).mean() / y.var())
+    assert errors[True] < 0.02 < 0.5 < errors[False]

@@ -4,7 +4,7 @@ import contextlib
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -14,7 +14,14 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from torch import Tensor
 
 from sikagp.estimators import recipes
-from sikagp.estimators.preparation import Rows, Standardiser, check_features, merge_rows
+from sikagp.estimators.preparation import (
+    Rows,
+    Split,
+    Standardiser,
+    check_features,
+    hold_out,
+    merge_rows,
+)
 from sikagp.layers import SIKALayer
 from sikagp.likelihoods import build_likelihood, num_outputs
 from sikagp.models.predictor import Predictor
@@ -23,6 +30,13 @@ from sikagp.training import FitResult, fit
 # Rows that are predicted at once; a deep model needs memory for all its samples of each.
 CHUNK = 2048
 PARTIAL_PASSES = 10
+
+
+class Trial(NamedTuple):
+    """Members of one architecture, and what their training reported."""
+
+    members: list[Predictor]
+    results: list[FitResult]
 
 
 class SIKAEstimator(BaseEstimator, ABC):
@@ -84,27 +98,38 @@ class SIKAEstimator(BaseEstimator, ABC):
         with self._all_or_nothing():
             rows = self._rows(X, y, sample_weight, reset=True)
             self._start(rows)
-            self._members, self.results_ = self._fit_best(rows)
+            self._fit_best(rows)
             self._finish(rows)
         return self
 
-    def _fit_best(self, rows: Rows) -> tuple[list[Predictor], list[FitResult]]:
-        """Train every architecture in question and keep the best."""
+    def _fit_best(self, rows: Rows) -> None:
+        """Train the architectures in question and keep the best.
+
+        Those that fall behind early are not trained to the end.
+        """
         choices = self._choices(rows)
-        learned, held_out = self._hold_out(rows, choices)
-        plan = self._plan(learned, self.max_epochs)
-        fitted = []
-        for hidden in choices:
-            self._members = self._build(rows, hidden)
-            results = self._train(learned, plan, kl_weight=self._kl_weight())
-            self._calibrate(held_out)
-            fitted.append((self._members, results))
-        return fitted[0] if len(fitted) == 1 else self._best(fitted, held_out)
+        split = self._hold_out(rows, choices)
+        plan = self._plan(split.learned, self.max_epochs)
+        if len(choices) > 1:
+            brief = [self._try(hidden, split, recipes.brief(plan)) for hidden in choices]
+            choices = recipes.close(choices, [self._score(trial, split) for trial in brief])
+        trials = [self._try(hidden, split, plan) for hidden in choices]
+        if len(trials) > 1:
+            trials.sort(key=lambda trial: self._score(trial, split), reverse=True)
+        self._members, self.results_ = trials[0]
+
+    def _try(self, hidden: recipes.Hidden, split: Split, plan: recipes.Schedule) -> Trial:
+        self._members = self._build(split.rows, hidden)
+        results = self._train(split.learned, plan, kl_weight=self._kl_weight())
+        self._calibrate(split.held_out)
+        return Trial(self._members, results)
 
     @property
-    def hidden_(self) -> tuple[int, ...]:
-        """Units of the hidden layers, as given or as chosen."""
+    def hidden_(self) -> recipes.Hidden:
+        """Units of the hidden layers or ``"pairs"``, as given or as chosen."""
         check_is_fitted(self)
+        if self._members[0].model.pairs:
+            return recipes.PAIRS
         return tuple(layer.out_features for layer in self._layers(self._members[0])[:-1])
 
     @staticmethod
@@ -115,8 +140,8 @@ class SIKAEstimator(BaseEstimator, ABC):
         return hasattr(self, "_members")
 
     @abstractmethod
-    def _architectures(self) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
-        """Hidden layers that ``hidden="auto"`` tries for few rows, and for a medium number."""
+    def _architectures(self) -> tuple[list[recipes.Hidden], list[recipes.Hidden]]:
+        """Architectures that ``hidden="auto"`` tries for few rows, and for a medium number."""
 
     @abstractmethod
     def _likelihood_name(self) -> str:
@@ -134,18 +159,16 @@ class SIKAEstimator(BaseEstimator, ABC):
     def _targets(self, y: np.ndarray) -> Tensor:
         """Targets as the likelihood takes them, shape (rows, targets) or (rows,)."""
 
-    def _hold_out(self, rows: Rows, choices: list[tuple[int, ...]]) -> tuple[Rows, Rows]:
-        """Rows to learn from, and rows to calibrate with and to choose by."""
-        return rows, rows
-
-    def _best(
-        self, fitted: list[tuple[list[Predictor], list[FitResult]]], rows: Rows
-    ) -> tuple[list[Predictor], list[FitResult]]:
-        """Choose among trained architectures by rows held out; the first unless overridden."""
-        return fitted[0]
+    def _hold_out(self, rows: Rows, choices: list[recipes.Hidden]) -> Split:
+        """Set rows aside, if any of the architectures needs some."""
+        return hold_out(rows, 0)
 
     def _calibrate(self, rows: Rows) -> None:
         """Adjust freshly trained members to rows."""
+
+    def _score(self, trial: Trial, split: Split) -> float:
+        """Log density of the rows held out; the same for all unless overridden."""
+        return 0.0
 
     def _finish(self, rows: Rows) -> None:
         """Note what follows from the trained model and its rows."""
@@ -170,7 +193,7 @@ class SIKAEstimator(BaseEstimator, ABC):
 
     def _rows(self, X: Any, y: Any, sample_weight: Any, *, reset: bool) -> Rows:
         x, target = self._validated(X, y, reset=reset)
-        check_features(x.shape[1])
+        check_features(x.shape[1], pairs=self.hidden == recipes.PAIRS)
         if sample_weight is not None:
             sample_weight = _check_sample_weight(sample_weight, x, ensure_non_negative=True)
         return merge_rows(x, target, sample_weight)
@@ -190,11 +213,11 @@ class SIKAEstimator(BaseEstimator, ABC):
         self._input = Standardiser.fit(rows.x, rows.weight)
         self.weight_seen_ = float(rows.weight.sum())
 
-    def _choices(self, rows: Rows) -> list[tuple[int, ...]]:
-        """Hidden layers of the models in question."""
+    def _choices(self, rows: Rows) -> list[recipes.Hidden]:
+        """Architectures in question."""
         return recipes.hidden_sizes(self.hidden, len(rows.x), *self._architectures())
 
-    def _build(self, rows: Rows, hidden: tuple[int, ...]) -> list[Predictor]:
+    def _build(self, rows: Rows, hidden: recipes.Hidden) -> list[Predictor]:
         """Fresh models with grids for these rows."""
         x = torch.from_numpy(self._input(rows.x)).float()
         level = recipes.grid_level(self.level, len(x), classification=is_classifier(self))

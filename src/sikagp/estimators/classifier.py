@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.distributions import Bernoulli
 
 from sikagp.estimators.persistence import SavedEstimator
+from sikagp.estimators.recipes import Hidden
 from sikagp.validation import check_choice
 
 LIKELIHOODS = ("auto", "bernoulli", "softmax")
@@ -70,7 +71,7 @@ class SIKAClassifier(ClassifierMixin, SavedEstimator):
         ]
         return torch.cat(chunks).numpy()
 
-    def _architectures(self) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
+    def _architectures(self) -> tuple[list[Hidden], list[Hidden]]:
         return [(16,)], [(64,)]
 
     def _likelihood_name(self) -> str:

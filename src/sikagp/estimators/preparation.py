@@ -19,12 +19,24 @@ class Rows(NamedTuple):
     weight: Float[np.ndarray, " rows"]
 
 
-def hold_out(rows: Rows, count: int) -> tuple[Rows, Rows]:
-    """Set ``count`` rows aside: a fixed choice, for which their former order does not matter."""
+class Split(NamedTuple):
+    """All rows, those to learn from, and those to calibrate with and to choose by."""
+
+    rows: Rows
+    learned: Rows
+    held_out: Rows
+
+
+def hold_out(rows: Rows, count: int) -> Split:
+    """Set ``count`` rows aside: a fixed choice, for which their former order does not matter.
+
+    If none are set aside, all rows are used for everything.
+    """
+    if not count:
+        return Split(rows, rows, rows)
     order = np.random.RandomState(0).permutation(len(rows.x))
     parts = np.sort(order[count:]), np.sort(order[:count])
-    learned, held_out = (Rows(*(values[part] for values in rows)) for part in parts)
-    return learned, held_out
+    return Split(rows, *(Rows(*(values[part] for values in rows)) for part in parts))
 
 
 def merge_rows(
@@ -80,10 +92,12 @@ class Standardiser:
         return cls(np.array(config["mean"]), np.array(config["scale"]))
 
 
-def check_features(count: int) -> None:
+def check_features(count: int, *, pairs: bool = False) -> None:
     """Refuse so many features that weights and tables would not fit in memory."""
-    if count > MAX_FEATURES:
+    grids = count**2 if pairs else count
+    if grids > MAX_FEATURES:
+        terms = f"{count} features with {grids} terms" if pairs else f"{count} features"
         raise ValueError(
-            f"got {count} features, at most {MAX_FEATURES} are supported: every feature has a grid "
-            "of its own; select or project features first, for example with PCA in a pipeline"
+            f"got {terms}, at most {MAX_FEATURES} are supported: every one has a grid of its own; "
+            "select or project features first, for example with PCA in a pipeline"
         )

@@ -12,9 +12,13 @@ from torch import Tensor
 from sikagp.domains import Domain
 from sikagp.kernels import MarkovKernel, get_kernel
 from sikagp.models import DeepGP
+from sikagp.models.architecture import with_pairs
 from sikagp.training import TrainingConfig
 from sikagp.validation import check_choice, check_count
 
+# Units of hidden layers, or ``PAIRS``: a layer over features and pairs of them.
+Hidden = tuple[int, ...] | str
+PAIRS = "pairs"
 # Numbers of rows from which models become wider and deeper.
 SMALL, LARGE = 500, 5_000
 MANY = (64, 64)
@@ -22,6 +26,8 @@ DOMAINS = ("range", "quantiles")
 # Lightning's work per epoch costs as much as several steps, so an epoch should have this many.
 STEPS_PER_EPOCH = 25
 EVALUATION_SAMPLES = 20
+# How much less log density of held-out rows, in nats, a brief training may leave a model with.
+CLOSE = 10.0
 CLASSIFICATION_KL_WEIGHT = 0.3
 # Initial lengthscales in deviations of a feature: effects start smooth where rows are not many.
 ADDITIVE_LENGTHSCALE, DEEP_LENGTHSCALE = 10.0, 3.0
@@ -44,12 +50,14 @@ def whole(name: str, value: Any) -> int:
 
 
 def hidden_sizes(
-    hidden: Any, rows: int, few: Sequence[tuple[int, ...]], medium: Sequence[tuple[int, ...]]
-) -> list[tuple[int, ...]]:
-    """Hidden layers to try; ``"auto"`` goes by the number of rows: few, a medium one, or many."""
+    hidden: Any, rows: int, few: Sequence[Hidden], medium: Sequence[Hidden]
+) -> list[Hidden]:
+    """Architectures to try; ``"auto"`` goes by the number of rows: few, a medium one, or many."""
     if isinstance(hidden, str):
+        if hidden == PAIRS:
+            return [PAIRS]
         if hidden != "auto":
-            raise ValueError(f"hidden must be 'auto' or numbers of units, got {hidden!r}")
+            raise ValueError(f"hidden must be 'auto', 'pairs' or numbers of units, got {hidden!r}")
         return list(few if rows < SMALL else medium if rows < LARGE else [MANY])
     sizes = tuple(hidden) if isinstance(hidden, Sequence | np.ndarray) else (hidden,)
     return [tuple(whole("hidden", size) for size in sizes)]
@@ -79,6 +87,17 @@ def plan_schedule(
     return Schedule(-(-total // passes), passes, size, rate)
 
 
+def brief(plan: Schedule) -> Schedule:
+    """A quarter of the epochs, enough to see which architectures fall behind."""
+    return dataclasses.replace(plan, epochs=-(-plan.epochs // 4))
+
+
+def close(choices: Sequence[Hidden], scores: Sequence[float]) -> list[Hidden]:
+    """Architectures that more training may still put first, by log densities of held-out rows."""
+    least = max(scores) - CLOSE
+    return [hidden for hidden, score in zip(choices, scores, strict=True) if score >= least]
+
+
 def prior_weight(kl_weight: Any, *, classification: bool) -> float:
     """Resolve ``"auto"``: 1, the evidence lower bound; less for classes.
 
@@ -91,7 +110,7 @@ def prior_weight(kl_weight: Any, *, classification: bool) -> float:
 
 def build_model(
     x: Tensor,
-    hidden: Sequence[int],
+    hidden: Hidden,
     out_features: int,
     *,
     level: int,
@@ -103,7 +122,7 @@ def build_model(
     """Make a model whose first grid covers the rows x of shape (rows, features).
 
     Its nodes are spread evenly over the range of the rows, or follow their quantiles. The kernel
-    ``"auto"`` is smooth in deep regressors, unless rows are many.
+    ``"auto"`` is smooth in regressors with hidden layers or pairs, unless rows are many.
 
     A regressor's hidden units, if as many as features, are those features plus a Gaussian process.
     Otherwise a learned linear mean starts with the features, and random directions for the rest.
@@ -111,23 +130,26 @@ def build_model(
     """
     even = check_choice("domain", domain, DOMAINS) == "range"
     options: dict[str, Any] = {}
+    sizes: Any = () if hidden == PAIRS else hidden
+    terms = with_pairs(x) if hidden == PAIRS else x
     smooth = bool(hidden) and len(x) < LARGE and not classification
     if kernel == "auto":
         kernel = "matern52" if smooth else "laplace"
-    if (smooth or not hidden) and get_kernel(kernel).stationary:
-        options["lengthscale"] = DEEP_LENGTHSCALE if hidden else ADDITIVE_LENGTHSCALE
-    as_many = not classification and set(hidden) == {x.shape[1]}
+    if (smooth or not sizes) and get_kernel(kernel).stationary:
+        options["lengthscale"] = DEEP_LENGTHSCALE if sizes else ADDITIVE_LENGTHSCALE
+    as_many = not classification and set(sizes) == {x.shape[1]}
     model = DeepGP(
-        (x.shape[1], *hidden, out_features),
+        (x.shape[1], *sizes, out_features),
         level=level,
         kernel=kernel,
-        domain=Domain.fit(x) if even else Domain.quantiles(x, level=level),
+        domain=Domain.fit(terms) if even else Domain.quantiles(terms, level=level),
         mean_function="fixed" if as_many else "learned",
         trend=classification,
+        pairs=hidden == PAIRS,
         num_samples=(num_samples, EVALUATION_SAMPLES),
         **options,
     )
-    if hidden and not as_many:
+    if sizes and not as_many:
         with torch.no_grad():
             weight = model.means[0].weight
             torch.nn.init.eye_(weight[:, : len(weight)])  # type: ignore[arg-type, index]

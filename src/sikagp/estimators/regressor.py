@@ -10,15 +10,18 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
+from sikagp.estimators.base import Trial
 from sikagp.estimators.calibration import num_held_out, refit_noise
 from sikagp.estimators.persistence import SavedEstimator
 from sikagp.estimators.pooling import Pooled
-from sikagp.estimators.preparation import Rows, Standardiser, hold_out
+from sikagp.estimators.preparation import Rows, Split, Standardiser, hold_out
+from sikagp.estimators.recipes import PAIRS, Hidden
 from sikagp.models.predictor import Predictor
-from sikagp.training import FitResult
 from sikagp.validation import check_choice, check_count, check_fraction
 
 WIDE = (64,)
+# A model over pairs has as many grids as the square of this.
+MOST_PAIRED = 16
 LIKELIHOODS = ("auto", "gaussian", "heteroscedastic", "student_t")
 
 
@@ -27,15 +30,16 @@ class SIKARegressor(RegressorMixin, SavedEstimator):
 
     Inputs and targets are standardised inside; everything that goes in or comes out is in the
     user's units. Few rows get an additive model, whose effects can be looked at one by one; more
-    rows get a deep Gaussian process.
+    rows get a deep Gaussian process, or one that is additive over pairs of features.
 
     Args:
-        hidden: units of the hidden layers, ``()`` for an additive model; ``"auto"`` chooses by
-            the number of rows, and between two widths by rows held out.
+        hidden: units of the hidden layers, ``()`` for an additive model, ``"pairs"`` for one that
+            is also additive over sums and differences of any two features; ``"auto"`` chooses by
+            the number of rows, and of a medium number by rows held out.
         level: dyadic level of the grids, ``2**level + 1`` nodes each; ``"auto"`` is 4, or 3 for
             classifiers and many rows.
-        kernel: kernel of all layers; ``"auto"`` is Laplace, or Matérn-5/2 in deep regressors of
-            fewer than 5,000 rows.
+        kernel: kernel of all layers; ``"auto"`` is Laplace, or Matérn-5/2 in regressors of fewer
+            than 5,000 rows that have hidden layers or pairs.
         domain: where the nodes of the first grid lie: spread over the ``"range"`` of each feature,
             or at its ``"quantiles"``, which suits features with long tails.
         likelihood: ``"gaussian"`` (the meaning of ``"auto"``), ``"heteroscedastic"`` noise that
@@ -54,7 +58,7 @@ class SIKARegressor(RegressorMixin, SavedEstimator):
         random_state: seed or generator; the same seed gives the same model.
 
     Attributes:
-        hidden_: units of the hidden layers, as given or as chosen.
+        hidden_: units of the hidden layers or ``"pairs"``, as given or as chosen.
         results_: what training reported, one :class:`sikagp.training.FitResult` per member.
         feature_importances_: share of each feature in the variance of an additive model.
 
@@ -128,9 +132,11 @@ class SIKARegressor(RegressorMixin, SavedEstimator):
         tags.target_tags.single_output = True
         return tags
 
-    def _architectures(self) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
-        narrow = (min(self.n_features_in_, WIDE[0]),)
-        return [()], [narrow] if narrow == WIDE else [narrow, WIDE]
+    def _architectures(self) -> tuple[list[Hidden], list[Hidden]]:
+        narrow: Hidden = (min(self.n_features_in_, WIDE[0]),)
+        medium: list[Hidden] = [narrow] if narrow == WIDE else [narrow, WIDE]
+        paired = 2 <= self.n_features_in_ <= MOST_PAIRED
+        return [()], [*medium, PAIRS] if paired else medium
 
     def _likelihood_name(self) -> str:
         name = check_choice("likelihood", self.likelihood, LIKELIHOODS)
@@ -159,10 +165,10 @@ class SIKARegressor(RegressorMixin, SavedEstimator):
     def _targets(self, y: np.ndarray) -> Tensor:
         return torch.from_numpy(self._output(y)).float()
 
-    def _hold_out(self, rows: Rows, choices: list[tuple[int, ...]]) -> tuple[Rows, Rows]:
+    def _hold_out(self, rows: Rows, choices: list[Hidden]) -> Split:
         calibrated = self._likelihood_name() == "gaussian" and choices[0] != ()
-        count = num_held_out(len(rows.x)) if calibrated or len(choices) > 1 else 0
-        return hold_out(rows, count) if count else (rows, rows)
+        needed = calibrated or len(choices) > 1
+        return hold_out(rows, num_held_out(len(rows.x)) if needed else 0)
 
     def _calibrate(self, rows: Rows) -> None:
         if not self.hidden_:
@@ -171,15 +177,11 @@ class SIKARegressor(RegressorMixin, SavedEstimator):
         for member in self._members:
             refit_noise(member, x, self._targets(rows.y).double(), weight)
 
-    def _best(
-        self, fitted: list[tuple[list[Predictor], list[FitResult]]], rows: Rows
-    ) -> tuple[list[Predictor], list[FitResult]]:
-        return max(fitted, key=lambda candidate: self._log_prob(candidate[0], rows))
-
-    def _log_prob(self, members: list[Predictor], rows: Rows) -> float:
+    def _score(self, trial: Trial, split: Split) -> float:
+        rows = split.held_out
         x = torch.from_numpy(self._input(rows.x))
         with torch.no_grad():
-            pooled = Pooled([member(x) for member in members])
+            pooled = Pooled([member(x) for member in trial.members])
         return float(rows.weight @ pooled.log_prob(self._output(rows.y)).sum(-1))
 
     def _pooled(self, X: Any) -> list[Pooled]:

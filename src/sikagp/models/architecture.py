@@ -1,5 +1,6 @@
-"""Parts that models share: mean functions, and layers as JSON values."""
+"""Parts that models share: pairs of features, mean functions, and layers as JSON values."""
 
+import math
 from typing import Any
 
 import torch
@@ -9,6 +10,14 @@ from torch import Tensor, nn
 from sikagp._typing import Float
 from sikagp.layers import SIKALayer
 from sikagp.serialization import decode_domain, encode_domain, encode_kernel
+
+
+def with_pairs(x: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch d*d"]:
+    """Append sums and differences of any two features, scaled to keep unit variances."""
+    d = x.shape[-1]
+    i, j = torch.triu_indices(d, d, 1, device=x.device)
+    first, second = x[..., i] / math.sqrt(2), x[..., j] / math.sqrt(2)
+    return torch.cat([x, first + second, first - second], -1)
 
 
 class LinearMean(nn.Module):

@@ -1,6 +1,7 @@
 """Deep Gaussian processes: stacked SIKA layers with doubly stochastic inference."""
 
 import copy
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,9 +14,9 @@ from sikagp.draws import Paths
 from sikagp.kernels import MarkovKernel
 from sikagp.layers import SIKALayer
 from sikagp.mixtures import GaussianMixture, antithetic_noise, as_mixture
-from sikagp.models.architecture import LinearMean, build_layer, describe_layer
+from sikagp.models.architecture import LinearMean, build_layer, describe_layer, with_pairs
 from sikagp.serialization import Pretrained
-from sikagp.validation import check_choice, check_count
+from sikagp.validation import check_choice, check_count, check_input
 from sikagp.variational import GaussianMarginals
 
 MEAN_FUNCTIONS = ("fixed", "learned", "none")
@@ -43,6 +44,9 @@ class DeepGP(Pretrained):
             where the size changes), ``"learned"`` (started there, no prior) or ``"none"``.
         trend: whether to add a learned linear function of the input, which has no prior: the
             model then goes on beyond the grid as a line, not to the prior mean.
+        pairs: whether the first layer is also additive over sums and differences of any two
+            features (divided by the square root of 2), so that it knows their interactions
+            without a hidden layer. A ``domain`` per feature has these after the features.
         num_samples: draws in training mode and, as a pair, in evaluation mode.
         layer_options: further options of all layers; ``residual`` is ``"outside"`` by default.
 
@@ -64,6 +68,7 @@ class DeepGP(Pretrained):
         hidden_domain: tuple[float, float] = (-3.0, 3.0),
         mean_function: str = "learned",
         trend: bool = False,
+        pairs: bool = False,
         num_samples: int | tuple[int, int] = (10, 20),
         **layer_options: Any,
     ) -> None:
@@ -76,7 +81,7 @@ class DeepGP(Pretrained):
         options = {"kernel": kernel, "residual": "outside", **layer_options}
         layers = [
             SIKALayer(
-                size,
+                size**2 if pairs and not i else size,
                 sizes[i + 1],
                 level=levels[i],
                 domain=hidden_domain if i else domain,
@@ -84,7 +89,7 @@ class DeepGP(Pretrained):
             )
             for i, size in enumerate(sizes[:-1])
         ]
-        self._assemble(layers, mean_function, num_samples, trend=trend)
+        self._assemble(layers, mean_function, num_samples, trend=trend, pairs=pairs)
 
     def _assemble(
         self,
@@ -93,9 +98,10 @@ class DeepGP(Pretrained):
         num_samples: int | tuple[int, int],
         *,
         trend: bool = False,
+        pairs: bool = False,
     ) -> None:
         """Stack layers that give marginals; subclasses may bring other kinds than SIKA's."""
-        self.layers = nn.ModuleList(layers)
+        self.layers, self.pairs = nn.ModuleList(layers), pairs
         self.mean_function = check_choice("mean_function", mean_function, MEAN_FUNCTIONS)
         pair = (num_samples, num_samples) if isinstance(num_samples, int) else tuple(num_samples)
         if len(pair) != 2:
@@ -119,7 +125,8 @@ class DeepGP(Pretrained):
     @property
     def in_features(self) -> int:
         """Number of input features."""
-        return self.layers[0].in_features  # type: ignore[return-value]
+        terms: int = self.layers[0].in_features  # type: ignore[assignment]
+        return math.isqrt(terms) if self.pairs else terms
 
     @property
     def out_features(self) -> int:
@@ -140,7 +147,7 @@ class DeepGP(Pretrained):
         """Mixture over draws of the hidden layers, shape (*batch, out_features)."""
         if num_samples is None:
             num_samples = self.num_samples[0 if self.training else 1]
-        marginals = self._layer(0, x)
+        marginals = self._layer(0, self._terms(x))
         for i in range(1, len(self.layers)):
             noise = self._noise(i - 1, (num_samples, *x.shape[:-1]), marginals.mean, generator)
             hidden = torch.addcmul(marginals.mean, marginals.stddev, noise)
@@ -157,7 +164,7 @@ class DeepGP(Pretrained):
     def paths(self, num_paths: int, *, generator: torch.Generator | None = None) -> "DeepPaths":
         """Draw functions from (*batch, in_features) to (num_paths, *batch, out_features)."""
         paths = [layer.paths(num_paths, generator=generator) for layer in self.layers]  # type: ignore[operator]
-        return DeepPaths(paths, self.means, self.trend)
+        return DeepPaths(paths, self.means, self.trend, pairs=self.pairs)
 
     def get_config(self) -> dict[str, Any]:
         """Return the architecture as JSON values."""
@@ -165,6 +172,7 @@ class DeepGP(Pretrained):
             "layers": [describe_layer(layer) for layer in self.layers],  # type: ignore[arg-type]
             "mean_function": self.mean_function,
             "trend": self.trend is not None,
+            "pairs": self.pairs,
             "num_samples": list(self.num_samples),
         }
 
@@ -177,8 +185,16 @@ class DeepGP(Pretrained):
         nn.Module.__init__(model)
         layers = [build_layer(layer) for layer in config["layers"]]
         mean_function, num_samples = config["mean_function"], tuple(config["num_samples"])
-        model._assemble(layers, mean_function, num_samples, trend=config["trend"])
+        extras = {"trend": config["trend"], "pairs": config.get("pairs", False)}
+        model._assemble(layers, mean_function, num_samples, **extras)
         return model
+
+    def _terms(self, x: Float[Tensor, "*batch in_features"]) -> Float[Tensor, "*batch terms"]:
+        """What the first layer is additive over."""
+        if not self.pairs:
+            return x
+        check_input(x, self.in_features)
+        return with_pairs(x)
 
     def _layer(self, index: int, x: Float[Tensor, "*batch features"]) -> GaussianMarginals:
         """Marginals of layer ``index``, its mean function included."""
@@ -213,8 +229,10 @@ class DeepPaths:
     reach them.
     """
 
-    def __init__(self, paths: list[Paths], means: nn.ModuleList, trend: nn.Module | None) -> None:
-        self.paths = paths
+    def __init__(
+        self, paths: list[Paths], means: nn.ModuleList, trend: nn.Module | None, *, pairs: bool
+    ) -> None:
+        self.paths, self.pairs = paths, pairs
         self.means, self.trend = copy.deepcopy(means), copy.deepcopy(trend)
 
     def __len__(self) -> int:
@@ -224,8 +242,8 @@ class DeepPaths:
         self, x: Float[Tensor, "*batch features"]
     ) -> Float[Tensor, "paths *batch outputs"]:
         """Evaluate every path at the same points."""
-        values = self.paths[0](x)
-        inputs = x
+        inputs = with_pairs(x) if self.pairs else x
+        values = self.paths[0](inputs)
         for i, paths in enumerate(self.paths):
             if i:
                 inputs, values = values, paths.each(values)
