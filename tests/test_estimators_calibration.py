@@ -105,7 +105,7 @@ def test_noise_is_set_by_rows_that_were_not_learned_from(monkeypatch, count, opt
     train, calibrate = SIKARegressor._train, SIKARegressor._calibrate
 
     def spy_train(self, rows, *arguments, **keywords):
-        seen["learned"] = rows.x
+        seen.setdefault("learned", rows.x)
         return train(self, rows, *arguments, **keywords)
 
     def spy_calibrate(self, rows):
@@ -170,10 +170,29 @@ def test_what_falls_behind_early_is_not_trained_to_the_end(monkeypatch):
     )
     X = np.random.RandomState(0).rand(600, 3)
     model = SIKARegressor(max_epochs=360).fit(X, X[:, 0])
-    first, rest = trained[:3], trained[3:]
-    assert [epochs for _, epochs in first] == [10, 10, 10]
-    assert rest == [((64,), 40), (recipes.PAIRS, 40)]
+    assert [epochs for _, epochs in trained[:3]] == [10, 10, 10]
+    assert trained[3:] == [((64,), 40), (recipes.PAIRS, 40), ((64,), 10)]
     assert model.hidden_ == (64,)
+
+
+@pytest.mark.parametrize("likelihood", ["gaussian", "student_t"])
+def test_rows_held_out_are_learned_last_and_the_noise_stays_as_they_set_it(monkeypatch, likelihood):
+    learned, noise = [], []
+    train = SIKARegressor._train
+
+    def spy(self, rows, plan, **options):
+        learned.append(rows.x)
+        noise.append(self._members[0].likelihood.noise.clone())
+        return train(self, rows, plan, **options)
+
+    monkeypatch.setattr(SIKARegressor, "_train", spy)
+    X = np.random.RandomState(0).rand(600, 1)
+    hidden = (2,) if likelihood == "gaussian" else "auto"  # nothing else holds rows out
+    options = {"hidden": hidden, "likelihood": likelihood, "level": 2}
+    model = SIKARegressor(**options, max_epochs=40).fit(X, X[:, 0])
+    assert len(learned[0]) == 540
+    assert np.array_equal(np.unique(learned[-1]), np.unique(X))
+    assert torch.equal(model._members[0].likelihood.noise, noise[-1])
 
 
 @pytest.mark.parametrize(("features", "chosen"), [(1, {(1,), (64,)}), (17, {(17,), (64,)})])

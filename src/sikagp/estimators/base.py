@@ -105,7 +105,7 @@ class SIKAEstimator(BaseEstimator, ABC):
     def _fit_best(self, rows: Rows) -> None:
         """Train the architectures in question and keep the best.
 
-        Those that fall behind early are not trained to the end.
+        Those that fall behind early are not trained to the end; rows held out are learned last.
         """
         choices = self._choices(rows)
         split = self._hold_out(rows, choices)
@@ -117,12 +117,21 @@ class SIKAEstimator(BaseEstimator, ABC):
         if len(trials) > 1:
             trials.sort(key=lambda trial: self._score(trial, split), reverse=True)
         self._members, self.results_ = trials[0]
+        if split.learned is not split.rows:
+            self._catch_up(split, plan)
 
     def _try(self, hidden: recipes.Hidden, split: Split, plan: recipes.Schedule) -> Trial:
         self._members = self._build(split.rows, hidden)
         results = self._train(split.learned, plan, kl_weight=self._kl_weight())
         self._calibrate(split.held_out)
         return Trial(self._members, results)
+
+    def _catch_up(self, split: Split, plan: recipes.Schedule) -> None:
+        """Learn from the rows held out too; the likelihood stays as they have set it."""
+        likelihoods = [copy.deepcopy(member.likelihood) for member in self._members]
+        self._train(split.rows, recipes.brief(plan), kl_weight=self._kl_weight())
+        for member, likelihood in zip(self._members, likelihoods, strict=True):
+            member.likelihood = likelihood
 
     @property
     def hidden_(self) -> recipes.Hidden:
