@@ -284,3 +284,17 @@ def test_pairs_of_features_are_an_architecture_of_its_own(tmp_path):
 def test_too_many_pairs_are_refused():
     with pytest.raises(ValueError, match="150 features with 22500 terms, at most 20000"):
         SIKARegressor(hidden="pairs").fit(np.zeros((3, 150)), np.arange(3.0))
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_effects_of_a_classifier_add_up_with_its_trend(classes):
+    X, y = additive(60)
+    label = np.digitize(y, np.quantile(y, np.arange(1, classes) / classes))
+    model = SIKAClassifier(hidden=(), n_estimators=2, max_epochs=20, random_state=0).fit(X, label)
+    unit = torch.from_numpy(model._input(X))
+    latent = torch.stack([member.model(unit).mean for member in model._members]).mean(0)
+    for output in range(latent.shape[-1]):
+        total = sum(model.component(d, X[:, d], output=output).mean for d in range(3))
+        gap = latent[:, output].numpy() - total
+        np.testing.assert_allclose(gap, gap[0], atol=1e-9)
+        assert total.mean() == pytest.approx(0, abs=1e-9)

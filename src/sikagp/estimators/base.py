@@ -22,7 +22,6 @@ from sikagp.estimators.preparation import (
     hold_out,
     merge_rows,
 )
-from sikagp.layers import SIKALayer
 from sikagp.likelihoods import build_likelihood, num_outputs
 from sikagp.models.predictor import Predictor
 from sikagp.training import FitResult, fit
@@ -128,13 +127,10 @@ class SIKAEstimator(BaseEstimator, ABC):
     def hidden_(self) -> recipes.Hidden:
         """Units of the hidden layers or ``"pairs"``, as given or as chosen."""
         check_is_fitted(self)
-        if self._members[0].model.pairs:
+        model: Any = self._members[0].model
+        if model.pairs:
             return recipes.PAIRS
-        return tuple(layer.out_features for layer in self._layers(self._members[0])[:-1])
-
-    @staticmethod
-    def _layers(member: Predictor) -> list[SIKALayer]:
-        return list(member.model.layers)  # type: ignore[arg-type]
+        return tuple(layer.out_features for layer in model.layers[:-1])
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_members")
