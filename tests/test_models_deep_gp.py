@@ -1,5 +1,6 @@
 """Deep GPs: limiting cases, sampling, paths."""
 
+import numpy as np
 import pytest
 import torch
 from helpers import assert_close, randomize
@@ -201,6 +202,16 @@ def test_bad_arguments_are_refused(as_users_run):
         DeepGP((3, 1), mean_function="linear")
     with pytest.raises(ValueError, match="pair"):
         DeepGP((3, 1), num_samples=(1, 2, 3))
+    with pytest.raises(ValueError, match="at least input and output, got 3"):
+        DeepGP(3)
+    for pairs in (False, True):
+        with pytest.raises(ValueError, match="every number in sizes must be at least 1, got -3"):
+            DeepGP((-3, 1), pairs=pairs)
+        with pytest.raises(TypeError, match="every number in sizes must be an integer"):
+            DeepGP((3.0, 1), pairs=pairs)
+    for name in ("level", "num_samples"):
+        with pytest.raises(TypeError, match=f"{name} must be an integer, got 1.5"):
+            DeepGP((3, 1), **{name: 1.5})
     with pytest.raises(ValueError, match=r"\(\*batch, 3\)"):
         DeepGP((3, 2, 1))(torch.zeros(4, 2))
 
@@ -256,3 +267,31 @@ def test_pairs_know_a_product_that_single_features_cannot():
             optimizer.step()
         errors[pairs] = float((model(x).mean - y).detach().pow(2).mean() / y.var())
     assert errors[True] < 0.02 < 0.5 < errors[False]
+
+
+def test_sums_of_half_precision_numbers_are_not_rounded_and_do_not_overflow():
+    x = torch.tensor([[2048.0, 1.0], [60000.0, 50000.0]], dtype=torch.float16)
+    assert_close(with_pairs(x), with_pairs(x.float()), dtype=torch.float64)
+
+
+@pytest.mark.parametrize("pairs", [False, True])
+def test_half_precision_parameters_and_inputs(pairs):
+    model = random_model((3, 4, 2), pairs=pairs, trend=True, num_samples=2).eval()
+    with torch.no_grad():
+        model.trend.weight.normal_()
+    x = torch.randn(5, 3, dtype=torch.float64).half()
+    expected = model(x.double())
+    paths = model.half().paths(2)(x)
+    assert paths.isfinite().all()
+    assert_close(model(x).mean, expected.mean, dtype=torch.float16)
+
+
+def test_the_size_of_numpy_s_arrays_will_do(as_users_run):
+    labels = np.array([0, 2, 1])
+    model = DeepGP((2, labels.max() + 1), level=np.int32(3), num_samples=np.int64(2))
+    assert (model.out_features, model.layers[0].level, model.num_samples) == (3, 3, (2, 2))
+    assert {type(number) for number in model.get_config()["num_samples"]} == {int}
+
+
+def test_a_model_says_whether_it_knows_pairs():
+    assert "pairs=True" in repr(random_model((3, 1), pairs=True))

@@ -73,9 +73,10 @@ class DeepGP(Pretrained):
         **layer_options: Any,
     ) -> None:
         super().__init__()
-        if len(sizes) < 2:
-            raise ValueError(f"sizes must name at least input and output, got {tuple(sizes)}")
-        levels = [level] * (len(sizes) - 1) if isinstance(level, int) else list(level)
+        if not isinstance(sizes, Sequence) or len(sizes) < 2:
+            raise ValueError(f"sizes must name at least input and output, got {sizes}")
+        sizes = [check_count("every number in sizes", size) for size in sizes]
+        levels = list(level) if isinstance(level, Sequence) else [level] * (len(sizes) - 1)
         if len(levels) != len(sizes) - 1:
             raise ValueError(f"{len(sizes) - 1} layers need as many levels, got {len(levels)}")
         options = {"kernel": kernel, "residual": "outside", **layer_options}
@@ -103,7 +104,7 @@ class DeepGP(Pretrained):
         """Stack layers that give marginals; subclasses may bring other kinds than SIKA's."""
         self.layers, self.pairs = nn.ModuleList(layers), pairs
         self.mean_function = check_choice("mean_function", mean_function, MEAN_FUNCTIONS)
-        pair = (num_samples, num_samples) if isinstance(num_samples, int) else tuple(num_samples)
+        pair = num_samples if isinstance(num_samples, Sequence) else (num_samples, num_samples)
         if len(pair) != 2:
             raise ValueError(f"num_samples must be one number or a pair, got {num_samples}")
         self.num_samples = tuple(check_count("num_samples", number) for number in pair)
@@ -135,7 +136,10 @@ class DeepGP(Pretrained):
 
     def extra_repr(self) -> str:
         """Describe the model's choices."""
-        return f"mean_function={self.mean_function!r}, num_samples={self.num_samples}"
+        return (
+            f"mean_function={self.mean_function!r}, num_samples={self.num_samples}, "
+            f"pairs={self.pairs}"
+        )
 
     def forward(
         self,
@@ -153,7 +157,7 @@ class DeepGP(Pretrained):
             hidden = torch.addcmul(marginals.mean, marginals.stddev, noise)
             marginals = self._layer(i, hidden)
         if self.trend is not None:
-            mean = marginals.mean + self.trend(x.to(marginals.mean.dtype))
+            mean = marginals.mean + self.trend(x.to(self.trend.weight.dtype))
             marginals = GaussianMarginals(mean, marginals.variance)
         return as_mixture(marginals) if len(self.layers) == 1 else GaussianMixture(marginals)
 
@@ -230,7 +234,7 @@ class DeepPaths:
     """
 
     def __init__(
-        self, paths: list[Paths], means: nn.ModuleList, trend: nn.Module | None, *, pairs: bool
+        self, paths: list[Paths], means: nn.ModuleList, trend: nn.Linear | None, *, pairs: bool
     ) -> None:
         self.paths, self.pairs = paths, pairs
         self.means, self.trend = copy.deepcopy(means), copy.deepcopy(trend)
@@ -249,4 +253,4 @@ class DeepPaths:
                 inputs, values = values, paths.each(values)
             if i < len(self.means):
                 values = values + self.means[i](inputs)
-        return values if self.trend is None else values + self.trend(x.to(values.dtype))
+        return values if self.trend is None else values + self.trend(x.to(self.trend.weight.dtype))
