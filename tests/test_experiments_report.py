@@ -169,6 +169,14 @@ def test_what_cannot_be_run_is_said():
     assert "Table 2" in run("reproduce", "--list").stdout
 
 
+def test_a_folder_without_runs_has_no_report(tmp_path):
+    (tmp_path / "notes.txt").write_text("nothing here")
+    done = CliRunner().invoke(cli.build_app(), ["report", str(tmp_path)])
+    assert done.exit_code == 2
+    assert done.stderr == f"error: {tmp_path} holds no runs; `sikagp reproduce` writes some\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
 def test_failures_set_the_exit_status(tmp_path, monkeypatch):
     failing = recipe("bad", experiment="moment", method="fail")
     monkeypatch.setattr("sikagp.experiments.recipe.load_recipes", lambda: [failing])
