@@ -37,7 +37,7 @@ def test_integers_are_fine_as_bounds():
         (torch.tensor([0.0, 3.0]), torch.tensor([1.0, 2.0]), "low < high for every feature"),
         (0.0, float("inf"), r"high must be one finite number.*inf"),
         (float("nan"), 1.0, r"low must be one finite number.*nan"),
-        (torch.zeros(2, 2), 1.0, r"low must be .* one per feature; got \(2, 2\)"),
+        (torch.zeros(2, 2), 1.0, r"low must be .* one per feature; got shape \(2, 2\)"),
     ],
 )
 def test_bad_bounds_are_refused(low, high, message):

@@ -218,7 +218,7 @@ def test_bad_arguments_are_refused(as_users_run):
 
 def test_pairs_are_sums_and_differences_that_keep_the_variance():
     x = torch.randn(4000, 3, dtype=torch.float64)
-    terms = with_pairs(x)
+    terms = with_pairs(x, x.shape[1])
     a, b, c = x.T
     root = 2**0.5
     expected = [a, b, c, (a + b) / root, (a + c) / root, (b + c) / root]
@@ -234,9 +234,9 @@ def test_a_model_of_pairs_is_additive_over_them(sizes, tmp_path):
     assert (model.in_features, model.layers[0].in_features) == (3, 9)
     plain = random_model((9, *sizes[1:]), num_samples=4)
     plain.layers, plain.means = model.layers, model.means
-    assert_close(model(x).mean, plain(with_pairs(x)).mean)
+    assert_close(model(x).mean, plain(with_pairs(x, x.shape[1])).mean)
     paths, others = (m.paths(3, generator=torch.Generator().manual_seed(0)) for m in (model, plain))
-    assert_close(paths(x), others(with_pairs(x)))
+    assert_close(paths(x), others(with_pairs(x, x.shape[1])))
     model.save_pretrained(tmp_path)
     again = DeepGP.from_pretrained(tmp_path).double().eval()
     assert torch.equal(again(x).mean, model(x).mean)
@@ -251,6 +251,9 @@ def test_models_saved_before_there_were_pairs_have_none():
 def test_pairs_refuse_other_numbers_of_features():
     with pytest.raises(ValueError, match="3"):
         random_model((3, 1), pairs=True)(torch.randn(5, 9, dtype=torch.float64))
+    paths = random_model((3, 1), pairs=True).paths(2)
+    with pytest.raises(ValueError, match=r"\(\*batch, 3\), got shape \(5, 2\)"):
+        paths(torch.randn(5, 2, dtype=torch.float64))
 
 
 def test_pairs_know_a_product_that_single_features_cannot():
@@ -271,7 +274,7 @@ def test_pairs_know_a_product_that_single_features_cannot():
 
 def test_sums_of_half_precision_numbers_are_not_rounded_and_do_not_overflow():
     x = torch.tensor([[2048.0, 1.0], [60000.0, 50000.0]], dtype=torch.float16)
-    assert_close(with_pairs(x), with_pairs(x.float()), dtype=torch.float64)
+    assert_close(with_pairs(x, x.shape[1]), with_pairs(x.float(), 2), dtype=torch.float64)
 
 
 @pytest.mark.parametrize("pairs", [False, True])

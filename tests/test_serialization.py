@@ -264,3 +264,13 @@ def test_the_hub_gives_back_what_was_pushed(tmp_path, monkeypatch):
 def test_a_folder_that_does_not_exist_is_named():
     with pytest.raises(ValueError, match="neither a folder nor on the hub"):
         DeepGP.from_pretrained("no/such/folder")
+
+
+def test_a_file_is_no_folder_to_save_to(tmp_path):
+    (tmp_path / "model").write_text("mine")
+    with pytest.raises(
+        NotADirectoryError, match=r"expected a folder to save to, .*model is a file"
+    ):
+        deep_gp().save_pretrained(tmp_path / "model")
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+    assert (tmp_path / "model").read_text() == "mine"

@@ -42,8 +42,8 @@ class Domain(nn.Module):
         value = torch.as_tensor(bound, dtype=None if exact else torch.float64).detach()
         if value.ndim > 1 or not bool(value.isfinite().all()):
             raise ValueError(
-                f"{name} must be one finite number, or one per feature; got {tuple(value.shape)} "
-                f"values {value.flatten()[:4].tolist()}"
+                f"{name} must be one finite number, or one per feature; got shape "
+                f"{tuple(value.shape)}, values {value.flatten()[:4].tolist()}"
             )
         return value
 

@@ -140,7 +140,7 @@ def build_model(
     even = check_choice("domain", domain, DOMAINS) == "range"
     options: dict[str, Any] = {}
     sizes: Any = () if hidden == PAIRS else hidden
-    terms = with_pairs(x) if hidden == PAIRS else x
+    terms = with_pairs(x, x.shape[1]) if hidden == PAIRS else x
     smooth = bool(hidden) and len(x) < LARGE and not classification
     if kernel == "auto":
         kernel = "matern52" if smooth else "laplace"

@@ -16,7 +16,7 @@ from sikagp.layers import SIKALayer
 from sikagp.mixtures import GaussianMixture, antithetic_noise, as_mixture
 from sikagp.models.architecture import LinearMean, build_layer, describe_layer, with_pairs
 from sikagp.serialization import Pretrained
-from sikagp.validation import check_choice, check_count, check_input
+from sikagp.validation import check_choice, check_count
 from sikagp.variational import GaussianMarginals
 
 MEAN_FUNCTIONS = ("fixed", "learned", "none")
@@ -168,7 +168,8 @@ class DeepGP(Pretrained):
     def paths(self, num_paths: int, *, generator: torch.Generator | None = None) -> "DeepPaths":
         """Draw functions from (*batch, in_features) to (num_paths, *batch, out_features)."""
         paths = [layer.paths(num_paths, generator=generator) for layer in self.layers]  # type: ignore[operator]
-        return DeepPaths(paths, self.means, self.trend, pairs=self.pairs)
+        pairs_of = self.in_features if self.pairs else None
+        return DeepPaths(paths, self.means, self.trend, pairs_of=pairs_of)
 
     def get_config(self) -> dict[str, Any]:
         """Return the architecture as JSON values."""
@@ -195,10 +196,7 @@ class DeepGP(Pretrained):
 
     def _terms(self, x: Float[Tensor, "*batch in_features"]) -> Float[Tensor, "*batch terms"]:
         """What the first layer is additive over."""
-        if not self.pairs:
-            return x
-        check_input(x, self.in_features)
-        return with_pairs(x)
+        return with_pairs(x, self.in_features) if self.pairs else x
 
     def _layer(self, index: int, x: Float[Tensor, "*batch features"]) -> GaussianMarginals:
         """Marginals of layer ``index``, its mean function included."""
@@ -234,9 +232,14 @@ class DeepPaths:
     """
 
     def __init__(
-        self, paths: list[Paths], means: nn.ModuleList, trend: nn.Linear | None, *, pairs: bool
+        self,
+        paths: list[Paths],
+        means: nn.ModuleList,
+        trend: nn.Linear | None,
+        *,
+        pairs_of: int | None = None,
     ) -> None:
-        self.paths, self.pairs = paths, pairs
+        self.paths, self.pairs_of = paths, pairs_of
         self.means, self.trend = copy.deepcopy(means), copy.deepcopy(trend)
 
     def __len__(self) -> int:
@@ -246,7 +249,7 @@ class DeepPaths:
         self, x: Float[Tensor, "*batch features"]
     ) -> Float[Tensor, "paths *batch outputs"]:
         """Evaluate every path at the same points."""
-        inputs = with_pairs(x) if self.pairs else x
+        inputs = x if self.pairs_of is None else with_pairs(x, self.pairs_of)
         values = self.paths[0](inputs)
         for i, paths in enumerate(self.paths):
             if i:
