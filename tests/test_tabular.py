@@ -43,6 +43,13 @@ def test_a_separator_after_the_last_cell_adds_no_column(tmp_path):
     assert read_table(tmp_path / "a.csv").to_dict("list") == {"x": ["1", "3"], "y": ["2", "4"]}
 
 
+def test_quoted_names_do_not_tell_the_separator(tmp_path):
+    (tmp_path / "a.csv").write_text('"income; net; yearly",y\n1,2\n')
+    assert read_table(tmp_path / "a.csv").to_dict("records") == [
+        {"income; net; yearly": "1", "y": "2"}
+    ]
+
+
 def test_quoted_cells_may_hold_separators_and_lines(tmp_path):
     (tmp_path / "a.csv").write_text('x,y\n"1, or ""2""","a\nb"\n')
     assert read_table(tmp_path / "a.csv").to_dict("records") == [{"x": '1, or "2"', "y": "a\nb"}]

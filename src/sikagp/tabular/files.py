@@ -3,6 +3,7 @@
 import csv
 import gzip
 import os
+import re
 import warnings
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pandas as pd
 from sikagp.writing import replacing
 
 SEPARATORS = (",", ";", "\t", "|")
+_QUOTED = re.compile(r'"[^"]*"')
 TEXT = (".csv", ".tsv", ".txt")
 
 
@@ -55,13 +57,13 @@ def _kind(path: Path) -> str:
 
 
 def _read_text(path: Path) -> pd.DataFrame:
-    """Read cells as text; the separator is the one that the header has most of."""
+    """Read cells as text; the separator is the one that the header has most of, unquoted."""
     try:
         # Spreadsheets begin a file with a mark that is no part of the first name.
         unpack = gzip.open if path.suffix == ".gz" else open
         with unpack(path, "rt", encoding="utf-8-sig") as file:
             header = file.readline()
-            separator = max(SEPARATORS, key=header.count)
+            separator = max(SEPARATORS, key=_QUOTED.sub("", header).count)
             names = next(csv.reader([header], delimiter=separator), [])
             if not names:
                 raise TableError(f"{path} is empty: expected a header and rows")
