@@ -20,6 +20,7 @@ from sikagp.estimators import SIKAClassifier, SIKARegressor, base
 from sikagp.estimators.pooling import Pooled
 from sikagp.kernels import get_kernel
 from sikagp.mixtures import GaussianMixture
+from sikagp.models.predictor import Predictor
 from sikagp.variational import GaussianMarginals
 
 matplotlib.use("Agg")
@@ -298,3 +299,35 @@ def test_effects_of_a_classifier_add_up_with_its_trend(classes):
         gap = latent[:, output].numpy() - total
         np.testing.assert_allclose(gap, gap[0], atol=1e-9)
         assert total.mean() == pytest.approx(0, abs=1e-9)
+
+
+def test_a_half_saved_estimator_is_none(tmp_path, monkeypatch):
+    X, y = additive(30)
+    quick = {"hidden": (), "max_epochs": 2, "n_estimators": 2}
+    old = SIKARegressor(**quick, random_state=0).fit(X, y)
+    new = SIKARegressor(**quick, random_state=1).fit(100 * X, y)
+    old.save(tmp_path)
+    save, done = Predictor.save_pretrained, []
+
+    def crash(member, folder):
+        if done:
+            raise KeyboardInterrupt
+        done.append(save(member, folder))
+
+    monkeypatch.setattr(Predictor, "save_pretrained", crash)
+    with pytest.raises(KeyboardInterrupt):
+        new.save(tmp_path)
+    with pytest.raises(ValueError, match="holds no saved estimator"):
+        SIKARegressor.load(tmp_path)
+    monkeypatch.setattr(Predictor, "save_pretrained", save)
+    new.save(tmp_path)
+    np.testing.assert_array_equal(SIKARegressor.load(tmp_path).predict(X), new.predict(X))
+
+
+def test_saving_fewer_members_leaves_none_behind(tmp_path):
+    X, y = additive(30)
+    (tmp_path / "members.txt").write_text("mine")
+    for count in (3, 1):
+        SIKARegressor(hidden=(), max_epochs=1, n_estimators=count).fit(X, y).save(tmp_path)
+        names = {f"member{i}" for i in range(count)} | {"estimator.json", "members.txt"}
+        assert {path.name for path in tmp_path.iterdir()} == names
