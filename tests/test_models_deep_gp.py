@@ -278,15 +278,17 @@ def test_sums_of_half_precision_numbers_are_not_rounded_and_do_not_overflow():
 
 
 @pytest.mark.parametrize("pairs", [False, True])
-def test_half_precision_parameters_and_inputs(pairs):
+def test_parameters_and_inputs_of_any_type_go_together(pairs):
     model = random_model((3, 4, 2), pairs=pairs, trend=True, num_samples=2).eval()
     with torch.no_grad():
         model.trend.weight.normal_()
     x = torch.randn(5, 3, dtype=torch.float64).half()
     expected = model(x.double())
-    paths = model.half().paths(2)(x)
-    assert paths.isfinite().all()
-    assert_close(model(x).mean, expected.mean, dtype=torch.float16)
+    for stored in (torch.float64, torch.float32, torch.float16):
+        model.to(stored)
+        for given in (torch.float64, torch.float32, torch.float16):
+            assert_close(model(x.to(given)).mean, expected.mean, dtype=torch.float16)
+            assert model.paths(2)(x.to(given)).isfinite().all()
 
 
 def test_the_size_of_numpy_s_arrays_will_do(as_users_run):
