@@ -51,7 +51,7 @@ def test_a_schedule_makes_as_many_passes_as_it_was_asked_for(rows, epochs, batch
     if epochs == "auto":
         assert total >= 30
     else:
-        assert epochs <= total < epochs + plan.passes  # rounded up to whole epochs
+        assert plan.passes <= epochs <= total < epochs + plan.passes  # rounded up to whole epochs
         # an epoch is as long as it should be, unless the whole run is shorter
         assert steps_per_pass * plan.passes >= min(25, steps_per_pass * epochs)
     # and not longer than it need be
