@@ -24,6 +24,7 @@ from sikagp.integrations.transformers.encoders import (
     tiny_encoder,
 )
 from sikagp.integrations.transformers.features import encode, equal_lengths, tokenize
+from sikagp.integrations.transformers.texts import read_texts
 from tests.helpers import assert_close
 from tests.text_rows import NAMES, labelled_texts
 
@@ -163,14 +164,38 @@ def test_the_command(tmp_path, monkeypatch):
         ("words,label\na,b\n", "no column text"),
         ("text,label\na,x\nb,x\nc,x\n", "at least two labels"),
         ("text,label\na,x\nb,x\nc,x\nd,y\n", "too few texts of y"),
+        ("text,label\na,x\nb,\nc,y\n", "column 'label', row 2: the label is missing"),
+        ("text,label\né,x\n", "byte 0xe9 is not UTF-8"),
     ],
 )
 def test_the_command_says_what_is_wrong(tmp_path, content, message):
     path = tmp_path / "data.csv"
-    path.write_text(content)
+    path.write_text(content, encoding="latin-1")
     done = CliRunner().invoke(build_app(), ["fit-text", str(path)])
     assert done.exit_code == 2
-    assert message in " ".join(done.output.replace("│", " ").split())
+    assert message in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_options_of_the_command_are_checked_before_training(tmp_path):
+    write_csv(tmp_path / "data.csv")
+    for options, message in (
+        (["--unknown-label", "nobody"], "has the label 'nobody'"),
+        (["--out", str(tmp_path / "data.csv" / "out")], "data.csv is no folder"),
+        (["--coverage", "2"], "coverage must lie in (0, 1], got 2.0"),
+    ):
+        command = ["fit-text", str(tmp_path / "data.csv"), "--encoder", "tiny", *options]
+        done = CliRunner().invoke(build_app(), command)
+        assert done.exit_code == 2
+        assert message in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["data.csv"]
+
+
+def test_blank_labels_can_be_the_unknown_ones(tmp_path):
+    path = tmp_path / "data.csv"
+    path.write_text("text,label\n" + "a,x\nb,y\nc,\n" * 3)
+    texts, names = read_texts(path, "text", "label", unknown_label="")
+    assert (names, texts.labels.tolist()) == (["x", "y"], [0, 1, -1] * 3)
 
 
 def test_the_example(monkeypatch, capsys):

@@ -18,6 +18,30 @@ def test_tempering_keeps_the_order_and_one_is_nothing():
     assert_close(hot.sum(-1), torch.ones(20))
 
 
+def test_rows_are_tempered_one_by_one_in_any_shape():
+    probs = torch.rand(2, 3, 4).softmax(-1)
+    for index in ((0, 0), (1, 2)):
+        powers = probs[index] ** (1 / 0.7)
+        assert_close(temper(probs, 0.7)[index].exp(), powers / powers.sum())
+
+
+def test_temperatures_and_widths_compose():
+    probs = torch.rand(5, 3, dtype=torch.float64).softmax(-1)
+    assert_close(temper(temper(probs, 2.0).exp(), 3.0), temper(probs, 6.0))
+    parts = GaussianMarginals(torch.randn(4, 5, 2), torch.rand(4, 5, 2) + 0.1)
+    once, twice = widen(GaussianMixture(parts), 6.0), widen(widen(GaussianMixture(parts), 2.0), 3.0)
+    assert_close(twice.components.mean, once.components.mean)
+    assert_close(twice.variance, once.variance)
+
+
+def test_a_width_stretches_every_quantile_about_the_mean():
+    parts = GaussianMarginals(torch.randn(4, 5, 2).double(), torch.rand(4, 5, 2).double() + 0.1)
+    narrow, wide = GaussianMixture(parts), widen(GaussianMixture(parts), 2.5)
+    for probability in (0.01, 0.3, 0.5, 0.975):
+        stretched = narrow.mean + 2.5 * (narrow.quantile(probability) - narrow.mean)
+        assert_close(wide.quantile(probability), stretched)
+
+
 @pytest.mark.parametrize("truth", [0.4, 1.0, 2.5])
 def test_the_temperature_of_the_data_is_found(truth):
     logits = 2 * torch.randn(20000, 4)

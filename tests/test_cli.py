@@ -118,9 +118,48 @@ def test_bad_input_is_one_line_and_status_two(tmp_path: Path) -> None:
         ("fit", str(tmp_path / "none.csv"), "--target", "y"),
         ("fit", str(data), "--target", "z"),
         ("fit", str(data), "--target", "y", "--out", str(tmp_path / "model")),
+        ("fit", str(data), "--target", "y", "--drop", "y"),
+        ("fit", str(data), "--target", "y", "--drop", "z"),
+        ("fit", str(data), "--target", "y", "--categorical", "y"),
+        ("fit", str(data), "--target", "y", "--task", "ranking"),
+        ("fit", str(data), "--target", "y", "--missing", "ignore"),
         ("predict", str(tmp_path), str(data)),
+        ("reproduce", "nothing"),
+        ("choose", "nothing"),
+        ("report", str(tmp_path / "none")),
     ):
         done = run(*arguments)
         assert done.exit_code == 2
         assert len(done.stderr.splitlines()) == 1
         assert done.stderr.startswith("error: ")
+    assert [path.name for path in tmp_path.iterdir()] == ["data.csv"]
+
+
+def test_numbers_out_of_range_are_errors_of_use(tmp_path: Path) -> None:
+    for option in (("--epochs", "0"), ("--seed", "-1"), ("--epochs", "many")):
+        done = run("fit", str(tmp_path / "none.csv"), "--target", "y", *option)
+        assert done.exit_code == 2
+        assert option[0] in done.stderr
+        assert "none.csv" not in done.stderr
+
+
+def test_what_happened_is_said_in_words(tmp_path: Path) -> None:
+    data, model = tmp_path / "data.csv", tmp_path / "new" / "model"
+    data.write_text("a,c\n" + "".join(f"{i},{'xyyx'[i % 4]}\n" for i in range(40)))
+    done = run("fit", str(data), "--target", "c", "--out", str(model), "--epochs", "1")
+    assert done.exit_code == 0
+    scores = json.loads((model / "metrics.json").read_text())
+    assert "classification of 'c' from 1 feature, 40 rows" in done.stdout
+    assert "scores on 8 held-out rows" in done.stdout
+    assert f"accuracy                     {scores['scores']['accuracy']:.4g}\n" in done.stdout
+    assert done.stdout.endswith(f"model: {model}\nreport: {model / 'report.html'}\n")
+    done = run("predict", str(model), str(data), "--out", str(tmp_path / "p.csv"))
+    assert done.stdout == f"40 predictions: {tmp_path / 'p.csv'}\n"
+    done = run("predict", str(model), str(data), "--out", str(tmp_path / "p.xlsx"))
+    assert done.exit_code == 2
+    assert "must end in .csv" in done.stderr
+
+
+def test_version() -> None:
+    done = run("--version")
+    assert (done.exit_code, done.stdout) == (0, f"sikagp {sikagp.__version__}\n")

@@ -37,7 +37,7 @@ def test_integers_are_fine_as_bounds():
         (torch.tensor([0.0, 3.0]), torch.tensor([1.0, 2.0]), "low < high for every feature"),
         (0.0, float("inf"), r"high must be one finite number.*inf"),
         (float("nan"), 1.0, r"low must be one finite number.*nan"),
-        (torch.zeros(2, 2), 1.0, r"low must be .* one per feature; got \(2, 2\)"),
+        (torch.zeros(2, 2), 1.0, r"low must be .* one per feature; got shape \(2, 2\)"),
     ],
 )
 def test_bad_bounds_are_refused(low, high, message):
@@ -66,9 +66,15 @@ def test_fit_takes_any_batch_shape():
         assert_close(actual, expected)
 
 
-@pytest.mark.parametrize("x", [torch.zeros(0, 2), torch.tensor([[0.0, float("nan")]])])
-def test_fit_refuses_what_has_no_range(x):
-    with pytest.raises(ValueError, match="at least one row of finite numbers"):
+@pytest.mark.parametrize(
+    ("x", "message"),
+    [
+        (torch.zeros(0, 2), "got 0 rows, 0 with"),
+        (torch.tensor([[0.0, float("nan")], [1.0, 2.0]]), "got 2 rows, 1 with NaN or infinity"),
+    ],
+)
+def test_fit_refuses_what_has_no_range(x, message):
+    with pytest.raises(ValueError, match=f"at least one row, all of finite numbers; {message}"):
         Domain.fit(x)
 
 

@@ -71,7 +71,10 @@ def test_one_class_is_refused():
     ("options", "message"),
     [
         ({"hidden": "deep"}, "hidden must be 'auto'"),
-        ({"hidden": (0,)}, "hidden must be at least 1"),
+        ({"hidden": (0,)}, "each number of units in hidden must be at least 1, got 0"),
+        ({"kl_weight": -1.0}, "kl_weight must not be negative, got -1.0"),
+        ({"kl_weight": np.nan}, "kl_weight must be finite"),
+        ({"device": "nowhere"}, "nowhere"),
         ({"level": 0}, "level must be at least 1"),
         ({"kernel": "cubic"}, "kernel must be one of"),
         ({"domain": "log"}, "domain must be one of"),
@@ -137,3 +140,37 @@ def test_other_numbers_of_targets_are_refused():
         model.partial_fit(X, np.column_stack([y, y]))
     with pytest.raises(ValueError, match="features"):
         model.partial_fit(X[:, :2], y)
+
+
+@pytest.mark.parametrize(
+    "options", [{"hidden": None}, {"level": "fine"}, {"learning_rate": "fast"}, {"kl_weight": "no"}]
+)
+def test_options_have_the_right_type(options, as_users_run):
+    name, value = next(iter(options.items()))
+    with pytest.raises(TypeError, match=f"{name} must be .*, got {value!r}$"):
+        SIKARegressor(**QUICK | options).fit(*rows())
+
+
+def test_a_device_that_is_not_there_is_refused(monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    with pytest.raises(ValueError, match="device 'cuda' is not there"):
+        SIKARegressor(**QUICK, device="cuda").fit(*rows())
+
+
+@pytest.mark.parametrize("hidden", [[3, 2], np.array([3, 2]), (np.int64(3), 2)])
+def test_hidden_units_may_come_as_any_sequence(hidden):
+    assert SIKARegressor(**QUICK | {"hidden": hidden}).fit(*rows()).hidden_ == (3, 2)
+
+
+def test_numbers_that_overflow_are_refused():
+    X, y = rows()
+    with pytest.raises(ValueError, match=r"must not exceed 1e\+150 in size, column 0 holds"):
+        SIKARegressor(**QUICK).fit(X, y * 1e300)
+    X[:, 1] *= -1e300
+    with pytest.raises(ValueError, match="column 1 holds"):
+        SIKAClassifier(**QUICK).fit(X, y > 0)
+
+
+def test_numbers_of_samples_may_be_numpy_s(as_users_run):
+    X, y = rows()
+    assert SIKARegressor(**QUICK).fit(X, y).sample_y(X, np.int64(2)).shape == (40, 2)

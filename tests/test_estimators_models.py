@@ -20,6 +20,7 @@ from sikagp.estimators import SIKAClassifier, SIKARegressor, base
 from sikagp.estimators.pooling import Pooled
 from sikagp.kernels import get_kernel
 from sikagp.mixtures import GaussianMixture
+from sikagp.models.predictor import Predictor
 from sikagp.variational import GaussianMarginals
 
 matplotlib.use("Agg")
@@ -284,3 +285,49 @@ def test_pairs_of_features_are_an_architecture_of_its_own(tmp_path):
 def test_too_many_pairs_are_refused():
     with pytest.raises(ValueError, match="150 features with 22500 terms, at most 20000"):
         SIKARegressor(hidden="pairs").fit(np.zeros((3, 150)), np.arange(3.0))
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_effects_of_a_classifier_add_up_with_its_trend(classes):
+    X, y = additive(60)
+    label = np.digitize(y, np.quantile(y, np.arange(1, classes) / classes))
+    model = SIKAClassifier(hidden=(), n_estimators=2, max_epochs=20, random_state=0).fit(X, label)
+    unit = torch.from_numpy(model._input(X))
+    latent = torch.stack([member.model(unit).mean for member in model._members]).mean(0)
+    for output in range(latent.shape[-1]):
+        total = sum(model.component(d, X[:, d], output=output).mean for d in range(3))
+        gap = latent[:, output].numpy() - total
+        np.testing.assert_allclose(gap, gap[0], atol=1e-9)
+        assert total.mean() == pytest.approx(0, abs=1e-9)
+
+
+def test_a_half_saved_estimator_is_none(tmp_path, monkeypatch):
+    X, y = additive(30)
+    quick = {"hidden": (), "max_epochs": 2, "n_estimators": 2}
+    old = SIKARegressor(**quick, random_state=0).fit(X, y)
+    new = SIKARegressor(**quick, random_state=1).fit(100 * X, y)
+    old.save(tmp_path)
+    save, done = Predictor.save_pretrained, []
+
+    def crash(member, folder):
+        if done:
+            raise KeyboardInterrupt
+        done.append(save(member, folder))
+
+    monkeypatch.setattr(Predictor, "save_pretrained", crash)
+    with pytest.raises(KeyboardInterrupt):
+        new.save(tmp_path)
+    with pytest.raises(ValueError, match="holds no saved estimator"):
+        SIKARegressor.load(tmp_path)
+    monkeypatch.setattr(Predictor, "save_pretrained", save)
+    new.save(tmp_path)
+    np.testing.assert_array_equal(SIKARegressor.load(tmp_path).predict(X), new.predict(X))
+
+
+def test_saving_fewer_members_leaves_none_behind(tmp_path):
+    X, y = additive(30)
+    (tmp_path / "members.txt").write_text("mine")
+    for count in (3, 1):
+        SIKARegressor(hidden=(), max_epochs=1, n_estimators=count).fit(X, y).save(tmp_path)
+        names = {f"member{i}" for i in range(count)} | {"estimator.json", "members.txt"}
+        assert {path.name for path in tmp_path.iterdir()} == names

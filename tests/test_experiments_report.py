@@ -166,7 +166,31 @@ def test_what_cannot_be_run_is_said():
     done = run("reproduce", "time-cuda", "--scale", "smoke")
     assert (done.exit_code, "has no scale" in done.output) == (2, True)
     assert run("report", "nowhere").exit_code == 2
+    assert run("reproduce", "basis", "--seeds", "0").exit_code == 2
     assert "Table 2" in run("reproduce", "--list").stdout
+
+
+def test_devices_and_folders_are_checked_before_anything_runs(tmp_path, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    (tmp_path / "file").touch()
+    for options, message in (
+        (["--device", "tpu"], "error: device must be one of 'cpu', 'cuda', got 'tpu'\n"),
+        (["--device", "cuda"], "error: device 'cuda' is not there: torch finds none"),
+        (["--out", str(tmp_path / "file" / "runs")], "error: cannot write to"),
+    ):
+        for command in ("reproduce", "choose"):
+            done = run(command, "basis", "--scale", "smoke", "--out", str(tmp_path), *options)
+            assert done.exit_code == 2
+            assert done.stderr.startswith(message)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_folder_without_runs_has_no_report(tmp_path):
+    (tmp_path / "notes.txt").write_text("nothing here")
+    done = CliRunner().invoke(cli.build_app(), ["report", str(tmp_path)])
+    assert done.exit_code == 2
+    assert done.stderr == f"error: {tmp_path} holds no runs; `sikagp reproduce` writes some\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
 
 def test_failures_set_the_exit_status(tmp_path, monkeypatch):

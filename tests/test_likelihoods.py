@@ -23,6 +23,8 @@ from sikagp.likelihoods import (
     expected_log_prob,
     num_outputs,
 )
+from sikagp.mixtures import GaussianMixture
+from sikagp.predictions import log_marginal
 from sikagp.variational import GaussianMarginals
 
 
@@ -79,6 +81,40 @@ def test_heteroscedastic_expectation_matches_sampling():
     error = draws.std(0) / 200_000**0.5
     actual = expected_log_prob(likelihood, marginal, y)
     assert ((actual - draws.mean(0)).abs() < 5 * error).all()
+
+
+def test_heteroscedastic_targets_are_independent():
+    likelihood, whole = HeteroscedasticGaussianLikelihood(), marginals(6)
+    y = torch.randn(ROWS, 3, dtype=torch.float64)
+    alone = [
+        expected_log_prob(
+            likelihood,
+            GaussianMarginals(whole.mean[..., [i, 3 + i]], whole.variance[..., [i, 3 + i]]),
+            y[:, i],
+        )
+        for i in range(3)
+    ]
+    assert_close(expected_log_prob(likelihood, whole, y), sum(alone))
+    given = likelihood(whole.mean)
+    assert_close(given.mean, whole.mean[..., :3])
+    assert_close(given.variance.log(), whole.mean[..., 3:])
+
+
+@pytest.mark.parametrize("name", ["gaussian", "student_t", "bernoulli", "poisson"])
+def test_certain_outputs_leave_the_likelihood_itself(name):
+    likelihood, marginal, y = perturbed(name), marginals(TARGETS), targets_for(name)
+    certain = GaussianMarginals(marginal.mean, torch.full_like(marginal.mean, 1e-18))
+    expected = conditional(name, likelihood, marginal.mean).log_prob(y).sum(-1)
+    assert_close(expected_log_prob(likelihood, certain, y), expected)
+
+
+@pytest.mark.parametrize("name", ["gaussian", "heteroscedastic", "student_t", "bernoulli"])
+def test_expectations_lie_below_the_log_of_the_prediction(name):
+    """Jensen's inequality, which makes the ELBO a bound."""
+    likelihood, y = perturbed(name, 1), targets_for(name)[:, :1]
+    marginal = marginals(num_outputs(name, 1), samples=1)
+    expected = expected_log_prob(likelihood, marginal, y)[0]
+    assert (expected < log_marginal(likelihood, GaussianMixture(marginal), y)).all()
 
 
 def test_softmax_expectation_agrees_with_gpytorch_s_samples():

@@ -198,6 +198,27 @@ class TestClassification:
         assert metrics.ece(probs, target) == 0
         assert metrics.predictive_entropy(probs).eq(0).all()
 
+    @pytest.mark.parametrize("name", ["accuracy", "nll", "brier", "ece"])
+    def test_rows_may_be_arranged_in_any_shape(self, name: str):
+        probs, label = class_rows(24, 3)
+        score = getattr(metrics, name)
+        assert_close(score(probs.view(2, 3, 4, 3), label.view(2, 3, 4)), score(probs, label))
+
+    @pytest.mark.parametrize("name", ["accuracy", "nll", "brier"])
+    def test_scores_of_parts_average_to_that_of_all(self, name: str):
+        probs, label = class_rows(30, 4)
+        score = getattr(metrics, name)
+        parts = [score(p, y) * len(y) for p, y in zip(probs.split(7), label.split(7), strict=True)]
+        assert_close(torch.stack(parts).sum() / 30, score(probs, label))
+
+    def test_permuting_classes_changes_no_score(self):
+        probs, label = class_rows(50, 4)
+        order = torch.tensor([2, 0, 3, 1])
+        inverse = order.argsort()
+        for name in ("accuracy", "nll", "brier", "ece"):
+            score = getattr(metrics, name)
+            assert_close(score(probs[:, order], inverse[label]), score(probs, label))
+
     def test_entropy_is_that_of_scipy(self):
         probs, _ = class_rows()
         probs[0] = torch.tensor([1.0, 0.0, 0.0, 0.0])
@@ -248,6 +269,17 @@ class TestDetection:
         positive = torch.arange(30) < 20
         assert metrics.fpr_at_tpr(score, positive) == 0
         assert metrics.fpr_at_tpr(score, positive, tpr=0.951) == 1
+
+    def test_turning_scores_and_marks_around_is_the_same_question(self):
+        score, positive = score_rows()
+        assert_close(metrics.auroc(-score, ~positive), metrics.auroc(score, positive))
+        assert_close(metrics.auroc(-score, positive), 1 - metrics.auroc(score, positive))
+
+    def test_higher_rates_cost_more_false_positives(self):
+        score, positive = score_rows()
+        rates = [metrics.fpr_at_tpr(score, positive, tpr=tpr) for tpr in (0.5, 0.8, 0.95, 0.99)]
+        assert rates == sorted(rates)
+        assert rates[0] < rates[-1]
 
     def test_only_the_order_of_scores_matters(self):
         score, positive = score_rows()

@@ -33,8 +33,12 @@ class TestBadInput:
             metrics.coverage(torch.zeros(1), torch.ones(1), torch.zeros(1), level=level)
         with pytest.raises(ValueError, match="level must lie strictly between"):
             metrics.regression_metrics(level=level)
+        with pytest.raises(ValueError, match="level must lie strictly between"):
+            metrics.mixture_metrics(level=level)
         with pytest.raises(ValueError, match="tpr must lie strictly between"):
             metrics.detection_metrics(tpr=level)
+        with pytest.raises(ValueError, match="tpr must lie strictly between"):
+            metrics.fpr_at_tpr(torch.rand(2), torch.tensor([0, 1]), tpr=level)
 
     def test_logits_are_recognised(self):
         with pytest.raises(ValueError, match=r"sum to 1 .* logits.softmax"):
@@ -64,6 +68,9 @@ class TestBadInput:
     def test_marks_are_zero_or_one_for_each_score(self):
         with pytest.raises(ValueError, match="boolean or hold integers 0 and 1"):
             metrics.auroc(torch.rand(2), torch.tensor([0, 2]))
+        for score in (metrics.auroc, metrics.auprc, metrics.fpr_at_tpr):
+            with pytest.raises(ValueError, match=r"score \(2,\), positive \(3,\)"):
+                score(torch.rand(2), torch.tensor([0, 1, 1]))
         with pytest.raises(ValueError, match=r"score \(2,\), positive \(3,\)"):
             metrics.detection_metrics().update(torch.rand(2), torch.tensor([0, 1, 1]))
 

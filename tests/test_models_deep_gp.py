@@ -1,5 +1,6 @@
 """Deep GPs: limiting cases, sampling, paths."""
 
+import numpy as np
 import pytest
 import torch
 from helpers import assert_close, randomize
@@ -201,13 +202,23 @@ def test_bad_arguments_are_refused(as_users_run):
         DeepGP((3, 1), mean_function="linear")
     with pytest.raises(ValueError, match="pair"):
         DeepGP((3, 1), num_samples=(1, 2, 3))
+    with pytest.raises(ValueError, match="at least input and output, got 3"):
+        DeepGP(3)
+    for pairs in (False, True):
+        with pytest.raises(ValueError, match="every number in sizes must be at least 1, got -3"):
+            DeepGP((-3, 1), pairs=pairs)
+        with pytest.raises(TypeError, match="every number in sizes must be an integer"):
+            DeepGP((3.0, 1), pairs=pairs)
+    for name in ("level", "num_samples"):
+        with pytest.raises(TypeError, match=f"{name} must be an integer, got 1.5"):
+            DeepGP((3, 1), **{name: 1.5})
     with pytest.raises(ValueError, match=r"\(\*batch, 3\)"):
         DeepGP((3, 2, 1))(torch.zeros(4, 2))
 
 
 def test_pairs_are_sums_and_differences_that_keep_the_variance():
     x = torch.randn(4000, 3, dtype=torch.float64)
-    terms = with_pairs(x)
+    terms = with_pairs(x, x.shape[1])
     a, b, c = x.T
     root = 2**0.5
     expected = [a, b, c, (a + b) / root, (a + c) / root, (b + c) / root]
@@ -223,9 +234,9 @@ def test_a_model_of_pairs_is_additive_over_them(sizes, tmp_path):
     assert (model.in_features, model.layers[0].in_features) == (3, 9)
     plain = random_model((9, *sizes[1:]), num_samples=4)
     plain.layers, plain.means = model.layers, model.means
-    assert_close(model(x).mean, plain(with_pairs(x)).mean)
+    assert_close(model(x).mean, plain(with_pairs(x, x.shape[1])).mean)
     paths, others = (m.paths(3, generator=torch.Generator().manual_seed(0)) for m in (model, plain))
-    assert_close(paths(x), others(with_pairs(x)))
+    assert_close(paths(x), others(with_pairs(x, x.shape[1])))
     model.save_pretrained(tmp_path)
     again = DeepGP.from_pretrained(tmp_path).double().eval()
     assert torch.equal(again(x).mean, model(x).mean)
@@ -240,6 +251,9 @@ def test_models_saved_before_there_were_pairs_have_none():
 def test_pairs_refuse_other_numbers_of_features():
     with pytest.raises(ValueError, match="3"):
         random_model((3, 1), pairs=True)(torch.randn(5, 9, dtype=torch.float64))
+    paths = random_model((3, 1), pairs=True).paths(2)
+    with pytest.raises(ValueError, match=r"\(\*batch, 3\), got shape \(5, 2\)"):
+        paths(torch.randn(5, 2, dtype=torch.float64))
 
 
 def test_pairs_know_a_product_that_single_features_cannot():
@@ -256,3 +270,33 @@ def test_pairs_know_a_product_that_single_features_cannot():
             optimizer.step()
         errors[pairs] = float((model(x).mean - y).detach().pow(2).mean() / y.var())
     assert errors[True] < 0.02 < 0.5 < errors[False]
+
+
+def test_sums_of_half_precision_numbers_are_not_rounded_and_do_not_overflow():
+    x = torch.tensor([[2048.0, 1.0], [60000.0, 50000.0]], dtype=torch.float16)
+    assert_close(with_pairs(x, x.shape[1]), with_pairs(x.float(), 2), dtype=torch.float64)
+
+
+@pytest.mark.parametrize("pairs", [False, True])
+def test_parameters_and_inputs_of_any_type_go_together(pairs):
+    model = random_model((3, 4, 2), pairs=pairs, trend=True, num_samples=2).eval()
+    with torch.no_grad():
+        model.trend.weight.normal_()
+    x = torch.randn(5, 3, dtype=torch.float64).half()
+    expected = model(x.double())
+    for stored in (torch.float64, torch.float32, torch.float16):
+        model.to(stored)
+        for given in (torch.float64, torch.float32, torch.float16):
+            assert_close(model(x.to(given)).mean, expected.mean, dtype=torch.float16)
+            assert model.paths(2)(x.to(given)).isfinite().all()
+
+
+def test_the_size_of_numpy_s_arrays_will_do(as_users_run):
+    labels = np.array([0, 2, 1])
+    model = DeepGP((2, labels.max() + 1), level=np.int32(3), num_samples=np.int64(2))
+    assert (model.out_features, model.layers[0].level, model.num_samples) == (3, 3, (2, 2))
+    assert {type(number) for number in model.get_config()["num_samples"]} == {int}
+
+
+def test_a_model_says_whether_it_knows_pairs():
+    assert "pairs=True" in repr(random_model((3, 1), pairs=True))

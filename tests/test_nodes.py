@@ -2,9 +2,12 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from helpers import PLANS, assert_close, doubles, random_layer, randomize
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sikagp import DeepGP, Domain, NodeDomain, SIKALayer
 from sikagp.ops.backends import use_backend
@@ -197,3 +200,31 @@ def test_selecting_one_feature():
     assert torch.equal(domain.select(1).positions[0], domain.positions[1])
     assert Domain(0.0, doubles([1.0, 4.0])).select(1).high == 4
     assert "nodes=129" in repr(domain)
+
+
+@given(
+    values=st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=30),
+    level=st.integers(1, 5),
+    evenness=st.floats(0.05, 1.0),
+)
+def test_nodes_are_a_mixture_of_numpy_s_quantiles_and_an_even_grid(values, level, evenness):
+    x = doubles(values).unsqueeze(-1)
+    domain = Domain.quantiles(x, level=level, evenness=evenness)
+    share = np.linspace(0, 1, 2**level + 1)
+    ends = Domain.fit(x)
+    even = float(ends.low) + share * float(ends.high - ends.low)
+    expected = (1 - evenness) * np.quantile(values, share) + evenness * even
+    np.testing.assert_allclose(domain.positions[0, 1:-1], expected[1:-1], atol=1e-9)
+    assert_close(domain.positions[0, [0, -1]], torch.cat([ends.low, ends.high]))
+
+
+@given(stored=st.integers(1, 5), level=st.integers(1, 6))
+def test_grids_of_all_levels_are_nested(stored, level):
+    nodes = torch.rand(2, 2**stored + 1, dtype=torch.float64).add(0.1).cumsum(-1)
+    domain = NodeDomain(nodes)
+    coarse, fine = (domain.grid(each).nodes for each in (level, level + 1))
+    assert_close(fine[:, ::2], coarse)
+    assert (fine.diff(dim=-1) > 0).all()
+    assert_close(fine[:, [0, -1]], doubles([[0.0, 1.0], [0.0, 1.0]]))
+    unit = domain(nodes[:, :: 2 ** max(0, stored - level)].T).T
+    assert_close(domain.grid(level).nodes[:, :: 2 ** max(0, level - stored)], unit)

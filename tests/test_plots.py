@@ -46,6 +46,30 @@ def legend(ax: Axes) -> set[str]:
     return {text.get_text() for text in ax.get_legend().get_texts()}
 
 
+@pytest.mark.parametrize(
+    ("draw", "labels"),
+    [
+        (lambda: plots.plot_reliability(*class_rows(40)), ("confidence", "accuracy")),
+        (lambda: plots.plot_coverage(torch.rand(40)), ("nominal coverage", "observed coverage")),
+        (
+            lambda: plots.plot_entropy(torch.rand(9), torch.rand(9)),
+            ("predictive entropy (nats)", "share of rows"),
+        ),
+        (lambda: plots.plot_fit([0, 1], [0, 1], [1, 1]), ("x", "y")),
+        (
+            lambda: plots.plot_component([0, 1], [0, 1], [1, 1], name="age", level=0.8),
+            ("age", "effect (80% band)"),
+        ),
+    ],
+    ids=["reliability", "coverage", "entropy", "fit", "component"],
+)
+def test_axes_are_new_and_say_what_they_show(draw, labels):
+    first, second = draw(), draw()
+    assert first.figure is not second.figure
+    assert (first.get_xlabel(), first.get_ylabel()) == labels
+    assert not first.spines["top"].get_visible()
+
+
 class TestFit:
     def test_band_and_mean_are_drawn_in_order_of_x(self):
         mean, variance, truth = (values.flatten() for values in gaussians(1, 20))

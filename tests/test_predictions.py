@@ -108,3 +108,41 @@ def test_bernoulli_prediction_is_the_probit_average():
 def test_unknown_likelihoods_are_refused():
     with pytest.raises(TypeError, match="LaplaceLikelihood"):
         predictive(likelihoods.LaplaceLikelihood(), marginals(1))
+
+
+@pytest.mark.parametrize(("components", "wanted", "drawn"), [(1, 7, 7), (3, 7, 9), (4, 2, 4)])
+def test_every_component_has_as_many_draws(components, wanted, drawn):
+    likelihood, mixture = (
+        build_likelihood("softmax", 3),
+        GaussianMixture(marginals(3, samples=components)),
+    )
+    assert len(class_probabilities(likelihood, mixture, wanted)) == drawn
+
+
+def test_heteroscedastic_predictions_of_several_targets_are_those_of_each():
+    likelihood, marginal = HeteroscedasticGaussianLikelihood(), marginals(6, samples=2)
+    whole = predictive(likelihood, GaussianMixture(marginal))
+    for i in range(3):
+        part = GaussianMarginals(marginal.mean[..., [i, 3 + i]], marginal.variance[..., [i, 3 + i]])
+        alone = predictive(likelihood, GaussianMixture(part))
+        assert_close(whole.mean[:, [i]], alone.mean)
+        assert_close(whole.variance[:, [i]], alone.variance)
+        assert_close(whole.quantile(0.9)[:, [i]], alone.quantile(0.9))
+
+
+@pytest.mark.parametrize("name", ["gaussian", "heteroscedastic", "student_t"])
+def test_densities_of_y_integrate_to_one(name):
+    likelihood, marginal = perturbed(name, 1), marginals(1 + (name == "heteroscedastic"))
+    y = torch.linspace(-200, 200, 20_001, dtype=torch.float64)
+    one_row = GaussianMarginals(
+        marginal.mean[:, :1].expand(-1, len(y), -1), marginal.variance[:, :1].expand(-1, len(y), -1)
+    )
+    density = log_marginal(likelihood, GaussianMixture(one_row), y).exp()
+    assert torch.trapezoid(density, y).item() == pytest.approx(1, abs=2e-3)
+
+
+def test_probabilities_of_two_labels_sum_to_one():
+    likelihood, output = build_likelihood("bernoulli", 1), GaussianMixture(marginals(1))
+    yes, no = (log_marginal(likelihood, output, torch.full((ROWS,), y)).exp() for y in (1.0, 0.0))
+    assert_close(yes + no, torch.ones(ROWS))
+    assert_close(yes, predictive(likelihood, output).probs.squeeze(-1))

@@ -11,6 +11,8 @@ import pytest
 import torch
 from gpytorch.likelihoods import GaussianLikelihood, LaplaceLikelihood, SoftmaxLikelihood
 from helpers import randomize
+from hypothesis import given
+from hypothesis import strategies as st
 from safetensors.torch import load_file
 from torch import nn
 
@@ -264,3 +266,39 @@ def test_the_hub_gives_back_what_was_pushed(tmp_path, monkeypatch):
 def test_a_folder_that_does_not_exist_is_named():
     with pytest.raises(ValueError, match="neither a folder nor on the hub"):
         DeepGP.from_pretrained("no/such/folder")
+
+
+def test_a_file_is_no_folder_to_save_to(tmp_path):
+    (tmp_path / "model").write_text("mine")
+    with pytest.raises(
+        NotADirectoryError, match=r"expected a folder to save to, .*model is a file"
+    ):
+        deep_gp().save_pretrained(tmp_path / "model")
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+    assert (tmp_path / "model").read_text() == "mine"
+
+
+@given(place=st.floats(0, 1, exclude_max=True), byte=st.integers(0, 255))
+def test_no_altered_byte_changes_a_prediction(saved, place, byte):
+    """Every byte of both files: the model is refused, or is the same."""
+    folder, model = saved
+    for name in ("config.json", "model.safetensors"):
+        content = (folder / name).read_bytes()
+        index = int(place * len(content))
+        altered = content[:index] + bytes([byte]) + content[index + 1 :]
+        try:
+            (folder / name).write_bytes(altered)
+            try:
+                loaded = DeepGP.from_pretrained(folder)
+            except ValueError:
+                assert altered != content
+            else:
+                assert same_prediction(model, loaded)
+        finally:
+            (folder / name).write_bytes(content)
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory) -> tuple[Path, DeepGP]:
+    model = deep_gp()
+    return model.save_pretrained(tmp_path_factory.mktemp("saved") / "model"), model

@@ -38,6 +38,23 @@ def test_the_byte_order_mark_of_spreadsheets_is_no_part_of_a_name(tmp_path):
     assert read_table(tmp_path / "a.csv").to_dict("records") == [{"x": "1", "y": "ö"}]
 
 
+def test_a_separator_after_the_last_cell_adds_no_column(tmp_path):
+    (tmp_path / "a.csv").write_text("x,y\n1,2,\n3,4,\n")
+    assert read_table(tmp_path / "a.csv").to_dict("list") == {"x": ["1", "3"], "y": ["2", "4"]}
+
+
+def test_quoted_names_do_not_tell_the_separator(tmp_path):
+    (tmp_path / "a.csv").write_text('"income; net; yearly",y\n1,2\n')
+    assert read_table(tmp_path / "a.csv").to_dict("records") == [
+        {"income; net; yearly": "1", "y": "2"}
+    ]
+
+
+def test_quoted_cells_may_hold_separators_and_lines(tmp_path):
+    (tmp_path / "a.csv").write_text('x,y\n"1, or ""2""","a\nb"\n')
+    assert read_table(tmp_path / "a.csv").to_dict("records") == [{"x": '1, or "2"', "y": "a\nb"}]
+
+
 @pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
 def test_the_separator_is_found(tmp_path, separator):
     path = tmp_path / "a.txt"
@@ -53,6 +70,10 @@ def test_the_separator_is_found(tmp_path, separator):
         ("a.csv", b"x,y\n", "no rows"),
         ("a.csv", b"x,x\n1,2\n", "more than one column 'x'"),
         ("a.csv", b"x,y\n1,2\n1,2,3\n", "line 3"),
+        ("a.csv", b"My table\nx,y\n1,2\n", "more cells than the header has names, which is 1"),
+        ("a.csv", b"x,y\n1,2,3\n4,5,6\n", "more cells than the header has names, which is 2"),
+        ("a.csv", b"1,2,2\n3,4,5\n", "its first line must name the columns"),
+        ("a.parquet", b"x,y\n1,2\n", "(?i)parquet"),
         ("a.csv", b"x,y\n\xff\xfe,2\n", "byte 0xff is not UTF-8; save the file"),
         ("a.csv.gz", gzip.compress(b"x,y\n1,2\n", mtime=0)[:-9], "not a table of text"),
         ("a.csv.gz", b"x,y\n1,2\n", "not a table of text"),
@@ -60,7 +81,7 @@ def test_the_separator_is_found(tmp_path, separator):
 )
 def test_files_that_are_no_tables_are_refused(tmp_path, name, content, message):
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(TableError, match=message):
+    with pytest.raises(ValueError, match=message):
         read_table(tmp_path / name)
     with pytest.raises(TableError, match="there is no file"):
         read_table(tmp_path / "absent.csv")
@@ -122,6 +143,37 @@ def test_numbers_in_fancy_dress_are_told_from_texts(text):
     cells = [f"{i}{text}" if text[0].isdigit() else text + str(i) for i in range(60)]
     with pytest.raises(TableError, match=r"write them plainly, as in 1234\.5"):
         Schema.infer(pd.DataFrame({"n": cells}))
+
+
+@pytest.mark.parametrize("kind", ["datetime64[ns]", "datetime64[ns, UTC]", "timedelta64[ns]"])
+def test_times_are_no_numbers(kind):
+    # pandas would make them nanoseconds, and a missing one the year 1677
+    when = pd.Series([1, 2, 3], name="when").astype(kind)
+    with pytest.raises(TableError, match=r"column 'when' holds times, .* days since a start"):
+        Schema.infer(pd.DataFrame({"when": when}))
+    with pytest.raises(TableError, match="column 'when' holds times"):
+        guess_task(when)
+
+
+@pytest.mark.parametrize("text", ["2024-01-{:02}", "{:02}.01.2024", "1/{:02}/24 12:00"])
+def test_dates_are_told_from_texts(text):
+    with pytest.raises(TableError, match="turn dates into numbers"):
+        Schema.infer(pd.DataFrame({"n": [text.format(i) for i in range(60)]}))
+
+
+def test_a_mixture_of_numbers_and_texts_is_noticed(caplog):
+    cells = [*map(str, range(10)), *"abcdefghij"]
+    with caplog.at_level(logging.WARNING):
+        schema = Schema.infer(pd.DataFrame({"n": cells, "k": list("ab") * 10, "c": cells}))
+        Schema.infer(pd.DataFrame({"c": cells}), categorical=["c"])
+    assert [record.args for record in caplog.records] == [("n",), ("c",)]
+    assert len(schema.columns[0].categories) == 20
+
+
+def test_a_long_list_of_columns_is_cut_short():
+    table = pd.DataFrame({f"x{i}": ["1"] for i in range(25)})
+    with pytest.raises(TableError, match=r"'x18', 'x19' and 5 more; did you mean 'x7'\?$"):
+        Schema.infer(table, categorical=["X7"])
 
 
 def test_a_column_that_counts_the_rows_is_noticed(caplog):
@@ -229,6 +281,23 @@ def test_targets_that_cannot_be_learned_are_refused(tmp_path):
 def test_an_existing_folder_is_left_alone(tmp_path):
     with pytest.raises(TableError, match="exists already"):
         fit_table(people(), "pay", tmp_path, **QUICK)
+
+
+def test_a_folder_that_cannot_be_written_is_refused_before_training(tmp_path, monkeypatch):
+    def train(*_, **__):
+        raise AssertionError("trained for nothing")
+
+    monkeypatch.setattr(TabularModel, "fit", train)
+    (tmp_path / "file").touch()
+    with pytest.raises(TableError, match=r"cannot write to .*file: File exists"):
+        fit_table(people(), "pay", tmp_path / "file" / "model", **QUICK)
+
+
+@pytest.mark.filterwarnings("error")
+def test_names_in_any_script_can_be_reported(tmp_path):
+    table = people().rename(columns={"age": "年龄"})
+    fit_table(table, "pay", tmp_path / "model", **QUICK)
+    assert "年龄" in (tmp_path / "model" / "report.html").read_text(encoding="utf-8")
 
 
 def test_nothing_is_left_of_a_fit_that_fails(tmp_path, monkeypatch):

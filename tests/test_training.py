@@ -3,6 +3,7 @@
 import csv
 import math
 
+import numpy as np
 import pytest
 import torch
 from gpytorch.likelihoods import GaussianLikelihood
@@ -297,8 +298,8 @@ def test_divergence_and_impossible_options_are_reported(as_users_run):
     likelihood = GaussianLikelihood()
     x, y = rows()
     config = TrainingConfig(epochs=2)
-    with pytest.raises(ValueError, match="diverged in epoch 0: the loss is nan"):
-        fit(layer(), likelihood, (x, y * torch.nan), config, trainer_options=QUIET)
+    with pytest.raises(ValueError, match="diverged in epoch 0: the loss is inf"):
+        fit(layer(), likelihood, (x, y * 1e30), config, trainer_options=QUIET)
     with pytest.raises(ValueError, match="patience needs held-out rows"):
         fit(layer(), likelihood, (x, y), TrainingConfig(patience=3), trainer_options=QUIET)
     with pytest.raises(ValueError, match=r"got 2 tensors of \[64, 63\] rows"):
@@ -319,8 +320,42 @@ def test_divergence_and_impossible_options_are_reported(as_users_run):
         {"kl_warmup": 1.0},
         {"learning_rate": 0.0},
         {"kl_weight": -1.0},
+        {"kl_weight": math.nan},
+        {"weight_decay": -0.1},
+        {"likelihood_rate": -1.0},
+        {"patience": -1},
+        {"num_workers": -1},
     ],
 )
 def test_configurations_are_checked(wrong):
-    with pytest.raises(ValueError, match=next(iter(wrong))):
+    with pytest.raises(ValueError, match=f"^{next(iter(wrong))} must"):
         TrainingConfig(**wrong)
+
+
+@pytest.mark.parametrize("name", ["epochs", "patience", "learning_rate", "kl_weight", "validation"])
+def test_configurations_hold_numbers(name, as_users_run):
+    with pytest.raises(TypeError, match=f"^{name} must be .*, got 'many'"):
+        TrainingConfig(**{name: "many"})
+
+
+def test_counts_of_numpy_become_python_s(as_users_run):
+    assert type(TrainingConfig(epochs=np.int64(3)).epochs) is int
+
+
+def test_rows_that_cannot_be_learned_from_are_refused_before_training(as_users_run):
+    model, likelihood, (x, y) = layer(), GaussianLikelihood(), rows()
+    before = [parameter.clone() for parameter in model.parameters()]
+    bad = y.clone()
+    bad[[3, 5]] = torch.tensor([torch.nan, torch.inf]).reshape(2, *[1] * (y.ndim - 1))
+    with pytest.raises(ValueError, match="2 of 64 rows of y hold NaN or infinity"):
+        fit(model, likelihood, (x, bad), trainer_options=QUIET)
+    weight = torch.ones(64)
+    weight[7] = torch.nan
+    with pytest.raises(ValueError, match="1 of 64 rows of weight hold NaN or infinity"):
+        fit(model, likelihood, (x, y, weight), trainer_options=QUIET)
+    with pytest.raises(TypeError, match=r"rows as torch\.Tensor, got ndarray"):
+        fit(model, likelihood, (x.numpy(), y.numpy()), trainer_options=QUIET)
+    for data in (x, None):
+        with pytest.raises(TypeError, match=r"tensors \(x, y\) or a dataset, got"):
+            fit(model, likelihood, data, trainer_options=QUIET)
+    assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))

@@ -2,12 +2,20 @@
 
 import re
 
+import numpy as np
 import pytest
 import torch
 from helpers import PLANS, random_layer
 
 from sikagp import BrownianMotion, SIKALayer
-from sikagp.validation import check_choice, check_count, check_level, check_positive
+from sikagp.validation import (
+    check_choice,
+    check_count,
+    check_fraction,
+    check_level,
+    check_number,
+    check_positive,
+)
 
 pytestmark = pytest.mark.usefixtures("as_users_run")
 
@@ -148,7 +156,11 @@ def test_draws_that_cannot_be_made(call, message):
 
 def test_checks_return_what_is_fine():
     assert check_count("n", 3) == 3
+    assert type(check_count("n", np.int64(3))) is int
+    assert check_count("n", 0, least=0) == 0
     assert check_level(20) == 20
+    assert check_number("x", np.float32(0.5)) == 0.5
+    assert check_fraction("x", 0.5) == 0.5
     assert check_choice("plan", "a", ("a", "b")) == "a"
     assert check_positive("x", 2, (3,)).tolist() == [2.0, 2.0, 2.0]
 
@@ -157,3 +169,23 @@ def test_checks_return_what_is_fine():
 def test_only_real_numbers_are_positive(value):
     with pytest.raises(TypeError, match="x must hold real numbers, got torch"):
         check_positive("x", value, (1,))
+
+
+@pytest.mark.parametrize(
+    ("check", "value", "error", "message"),
+    [
+        (check_count, np.bool_(True), TypeError, "x must be an integer, got np.True_"),
+        (check_count, 2.0, TypeError, "x must be an integer, got 2.0"),
+        (check_number, True, TypeError, "x must be a number, got True"),
+        (check_number, "3", TypeError, "x must be a number, got '3'"),
+        (check_number, 1j, TypeError, "x must be a number, got 1j"),
+        (check_number, NAN, ValueError, "x must be finite, got nan"),
+        (check_number, -INF, ValueError, "x must be finite, got -inf"),
+        (check_fraction, 0, ValueError, "x must lie strictly between 0 and 1, got 0"),
+        (check_fraction, 1.0, ValueError, "x must lie strictly between 0 and 1, got 1.0"),
+        (check_fraction, None, TypeError, "x must be a number, got None"),
+    ],
+)
+def test_numbers_of_the_wrong_kind(check, value, error, message):
+    with pytest.raises(error, match=re.escape(message)):
+        check("x", value)

@@ -42,8 +42,8 @@ class Domain(nn.Module):
         value = torch.as_tensor(bound, dtype=None if exact else torch.float64).detach()
         if value.ndim > 1 or not bool(value.isfinite().all()):
             raise ValueError(
-                f"{name} must be one finite number, or one per feature; got {tuple(value.shape)} "
-                f"values {value.flatten()[:4].tolist()}"
+                f"{name} must be one finite number, or one per feature; got shape "
+                f"{tuple(value.shape)}, values {value.flatten()[:4].tolist()}"
             )
         return value
 
@@ -54,8 +54,12 @@ class Domain(nn.Module):
         A feature that never varies gets an interval of width 1 around its value.
         """
         rows = x.detach().reshape(-1, x.shape[-1])
-        if not len(rows) or not bool(rows.isfinite().all()):
-            raise ValueError("a domain is fitted to at least one row of finite numbers")
+        bad = int((~rows.isfinite()).any(-1).sum())
+        if not len(rows) or bad:
+            raise ValueError(
+                "a domain is fitted to at least one row, all of finite numbers; "
+                f"got {len(rows)} rows, {bad} with NaN or infinity"
+            )
         low, high = rows.amin(0), rows.amax(0)
         pad = torch.where(high > low, margin * (high - low), 0.5)
         return cls(low - pad, high + pad)
@@ -84,7 +88,7 @@ class Domain(nn.Module):
         share = share.to(rows.device)
         spots = rows.sort(dim=0).values
         place = share * (len(rows) - 1)
-        before = place.long().clamp(max=max(len(rows) - 2, 0))
+        before = place.long()
         after = (before + 1).clamp(max=len(rows) - 1)
         spots = torch.lerp(spots[before].T, spots[after].T, place - before)
         spots[:, :1], spots[:, -1:] = low, high

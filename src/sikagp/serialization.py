@@ -45,6 +45,8 @@ class Pretrained(nn.Module, ABC):
     def save_pretrained(self, folder: str | os.PathLike[str]) -> Path:
         """Write the model to a folder, atomically; files of other names there are left alone."""
         folder = Path(folder)
+        if folder.exists() and not folder.is_dir():
+            raise NotADirectoryError(f"expected a folder to save to, {folder} is a file")
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as scratch:
             fresh = Path(scratch) / "model"

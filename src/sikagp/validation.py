@@ -1,7 +1,11 @@
 """Checks of arguments: each error says what was expected and what came."""
 
+import math
+import numbers
 from collections.abc import Collection
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -10,27 +14,37 @@ from sikagp._typing import Float
 MAX_LEVEL = 20
 
 
-def check_count(name: str, value: int) -> int:
-    """Return a positive integer."""
-    if isinstance(value, bool) or not isinstance(value, int):
+def check_count(name: str, value: Any, *, least: int = 1) -> int:
+    """Return an integer of at least ``least``; NumPy's, which searches and counts give, will do."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
         raise TypeError(f"{name} must be an integer, got {value!r}")
-    if value < 1:
-        raise ValueError(f"{name} must be at least 1, got {value}")
-    return value
+    if value < least:
+        raise ValueError(f"{name} must be at least {least}, got {value}")
+    return int(value)
 
 
-def check_level(level: int) -> int:
+def check_level(level: Any) -> int:
     """Return a level whose grid fits in memory."""
-    if check_count("level", level) > MAX_LEVEL:
+    level = check_count("level", level)
+    if level > MAX_LEVEL:
         raise ValueError(
             f"level must be at most {MAX_LEVEL} (2**{MAX_LEVEL} + 1 nodes per feature), got {level}"
         )
     return level
 
 
-def check_fraction(name: str, value: float) -> float:
+def check_number(name: str, value: Any) -> float:
+    """Return a finite real number."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise TypeError(f"{name} must be a number, got {value!r}")
+    if not math.isfinite(value):
+        raise ValueError(f"{name} must be finite, got {value}")
+    return float(value)
+
+
+def check_fraction(name: str, value: Any) -> float:
     """Return a number strictly between 0 and 1."""
-    if not 0 < value < 1:
+    if not 0 < check_number(name, value) < 1:
         raise ValueError(f"{name} must lie strictly between 0 and 1, got {value}")
     return value
 

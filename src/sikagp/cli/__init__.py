@@ -24,6 +24,7 @@ def build_app() -> "Typer":
     from sikagp.cli import environment, reproduction, tables, text
 
     app = typer.Typer(name="sikagp", no_args_is_help=True, help=__doc__)
+    app.callback()(environment.options)
     app.command()(tables.fit)
     app.command()(tables.predict)
     app.command()(text.fit_text)

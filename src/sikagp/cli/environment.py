@@ -23,6 +23,24 @@ Get a clone of it, and inside run
 """
 
 
+def _show_version(wanted: bool) -> bool:
+    if wanted:
+        typer.echo(f"sikagp {__version__}")
+        raise typer.Exit
+    return wanted
+
+
+def options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_show_version, is_eager=True, help="Show the version and stop."
+        ),
+    ] = False,
+) -> None:
+    """Take the options of the command itself."""
+
+
 def info(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
     """Show versions, backend, threads and devices."""
     found = describe_environment()

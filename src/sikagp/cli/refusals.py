@@ -1,7 +1,9 @@
 """How a command says that it cannot use what it was given."""
 
 import contextlib
+import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import typer
 
@@ -14,5 +16,12 @@ def refusals() -> Iterator[None]:
     try:
         yield
     except (ValueError, TypeError, OSError) as error:
-        typer.echo(f"error: {error}", err=True)
+        typer.echo(f"error: {' '.join(str(error).split())}", err=True)
         raise typer.Exit(STATUS) from None
+
+
+def check_folder(path: Path) -> None:
+    """Refuse a folder that could not be written to, before any work is done."""
+    nearest = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK):
+        raise ValueError(f"cannot write to {path}: {nearest} is no folder with write permission")

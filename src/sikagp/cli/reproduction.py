@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sikagp.cli.refusals import refusals
+from sikagp.cli.refusals import check_folder, refusals
+from sikagp.validation import check_choice
 
 if TYPE_CHECKING:
     from sikagp.experiments.cell import Cell
 
 DEFAULT_FOLDER = Path("build/reproduce")
+DEVICES = ("cpu", "cuda")
 Scale = Annotated[str, typer.Option(help="smoke (seconds), cpu, or paper.")]
 Device = Annotated[str, typer.Option(help="cpu or cuda.")]
 Out = Annotated[Path, typer.Option(help="Folder of results.")]
@@ -23,10 +25,13 @@ Jobs = Annotated[int, typer.Option(min=1, help="Runs at the same time.")]
 
 def reproduce(
     name: Annotated[
-        str | None, typer.Argument(help="A table or figure (see --list), or the path of a recipe.")
+        str | None,
+        typer.Argument(help="A table or figure (see --list), or recipes, as in uci/kin40k."),
     ] = None,
     scale: Scale = "cpu",
-    seeds: Annotated[int | None, typer.Option(help="Seeds per row; default: the recipe's.")] = None,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="Seeds per row; default: the recipe's.")
+    ] = None,
     device: Device = "cpu",
     out: Out = DEFAULT_FOLDER,
     jobs: Jobs = 1,
@@ -44,6 +49,8 @@ def reproduce(
     if name is None:
         raise typer.BadParameter("name a table, a figure or a recipe; --list shows them")
     with refusals():
+        _check_device(device)
+        check_folder(out)
         chosen = select(recipes, name)
         cells = plan(chosen, scale, out, seeds=seeds, device=device, progress=_progress(jobs))
         if not cells:
@@ -54,7 +61,7 @@ def reproduce(
 
 
 def choose(
-    name: Annotated[str, typer.Argument(help="A table, or the path of a recipe.")],
+    name: Annotated[str, typer.Argument(help="A table, or recipes, as in uci/kin40k.")],
     scale: Scale = "cpu",
     seeds: Annotated[int, typer.Option(min=1, help="Seeds per setting.")] = 1,
     device: Device = "cpu",
@@ -67,6 +74,8 @@ def choose(
     from sikagp.experiments.recipe import load_recipes, select
 
     with refusals():
+        _check_device(device)
+        check_folder(out)
         recipes = with_grid(select(load_recipes(), name), scale)
         settings = [setting for recipe in recipes for setting in variants(recipe, scale)]
         cells = plan(settings, scale, out, seeds=seeds, device=device, progress=_progress(jobs))
@@ -85,6 +94,13 @@ def report(
         paths = write_report(folder)
     for path in paths:
         typer.echo(path)
+
+
+def _check_device(device: str) -> None:
+    import torch
+
+    if check_choice("device", device, DEVICES) == "cuda" and not torch.cuda.is_available():
+        raise ValueError("device 'cuda' is not there: torch finds none on this machine")
 
 
 def _progress(jobs: int) -> bool:

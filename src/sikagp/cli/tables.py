@@ -24,23 +24,27 @@ def fit(
     ] = None,
     missing: Annotated[str, typer.Option(help="impute or refuse missing values.")] = "impute",
     epochs: Annotated[
-        int | None, typer.Option(help="Passes over the rows; by default as many as they need.")
+        int | None,
+        typer.Option(min=1, help="Passes over the rows; by default as many as they need."),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of the split and of training.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Of the split and of training.")] = 0,
     json_only: Annotated[bool, AS_JSON] = False,
 ) -> None:
     """Fit a model to a table; writes the model, its scores and a report."""
     from sikagp.tabular.columns import Schema, check_columns
-    from sikagp.tabular.files import read_table
+    from sikagp.tabular.files import TableError, read_table
     from sikagp.tabular.workflow import fit_table
 
     with refusals():
         table = read_table(data)
-        check_columns(table, [target, *(drop or [])])
-        table = table.drop(columns=drop or [])
-        schema = Schema.infer(
-            table.drop(columns=target), categorical=categorical or [], missing=missing
-        )
+        drop, categorical = drop or [], categorical or []
+        check_columns(table, [target, *drop, *categorical])
+        if target in drop:
+            raise TableError(f"column {target!r} is the target and cannot be dropped")
+        if target in categorical:
+            raise TableError(f"{target!r} is the target: `--task classification` makes it a label")
+        table = table.drop(columns=drop)
+        schema = Schema.infer(table.drop(columns=target), categorical=categorical, missing=missing)
         summary = fit_table(
             table,
             target,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sikagp.cli.refusals import refusals
+from sikagp.cli.refusals import check_folder, refusals
 
 if TYPE_CHECKING:
     from sikagp.integrations.transformers.texts import Texts
@@ -32,7 +32,7 @@ def fit_text(
     coverage: Annotated[
         float, typer.Option(help="Share of validation texts that get an answer.")
     ] = 0.95,
-    seed: Annotated[int, typer.Option(help="Of the split and of training.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Of the split and of training.")] = 0,
 ) -> None:
     """Train a text classifier that says "I don't know" where it is in doubt."""
     try:
@@ -43,6 +43,7 @@ def fit_text(
 
     with refusals():
         texts, names = read_texts(path, text_column, label_column, unknown_label)
+        check_folder(out)
         metrics = fit_and_save(texts, names, out, encoder=encoder, coverage=coverage, seed=seed)
     typer.echo(as_report(path.name, encoder, names, metrics))
     typer.echo(f"model, metrics.json and report.md are in {out}")

@@ -22,10 +22,10 @@ from sikagp.estimators.preparation import (
     hold_out,
     merge_rows,
 )
-from sikagp.layers import SIKALayer
 from sikagp.likelihoods import build_likelihood, num_outputs
 from sikagp.models.predictor import Predictor
 from sikagp.training import FitResult, fit
+from sikagp.validation import check_count
 
 # Rows that are predicted at once; a deep model needs memory for all its samples of each.
 CHUNK = 2048
@@ -137,13 +137,10 @@ class SIKAEstimator(BaseEstimator, ABC):
     def hidden_(self) -> recipes.Hidden:
         """Units of the hidden layers or ``"pairs"``, as given or as chosen."""
         check_is_fitted(self)
-        if self._members[0].model.pairs:
+        model: Any = self._members[0].model
+        if model.pairs:
             return recipes.PAIRS
-        return tuple(layer.out_features for layer in self._layers(self._members[0])[:-1])
-
-    @staticmethod
-    def _layers(member: Predictor) -> list[SIKALayer]:
-        return list(member.model.layers)  # type: ignore[arg-type]
+        return tuple(layer.out_features for layer in model.layers[:-1])
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_members")
@@ -202,7 +199,7 @@ class SIKAEstimator(BaseEstimator, ABC):
 
     def _rows(self, X: Any, y: Any, sample_weight: Any, *, reset: bool) -> Rows:
         x, target = self._validated(X, y, reset=reset)
-        check_features(x.shape[1], pairs=self.hidden == recipes.PAIRS)
+        check_features(x.shape[1], pairs=recipes.over_pairs(self.hidden))
         if sample_weight is not None:
             sample_weight = _check_sample_weight(sample_weight, x, ensure_non_negative=True)
         return merge_rows(x, target, sample_weight)
@@ -217,7 +214,7 @@ class SIKAEstimator(BaseEstimator, ABC):
     def _start(self, rows: Rows) -> None:
         """Standardise by these rows and draw the seeds of all members."""
         random = check_random_state(self.random_state)
-        count = recipes.whole("n_estimators", self.n_estimators)
+        count = check_count("n_estimators", self.n_estimators)
         self._seeds = random.randint(2**31 - 1, size=count).tolist()
         self._input = Standardiser.fit(rows.x, rows.weight)
         self.weight_seen_ = float(rows.weight.sum())
@@ -242,7 +239,7 @@ class SIKAEstimator(BaseEstimator, ABC):
                     level=level,
                     kernel=self.kernel,
                     domain=self.domain,
-                    num_samples=recipes.whole("num_samples", self.num_samples),
+                    num_samples=check_count("num_samples", self.num_samples),
                     classification=is_classifier(self),
                 )
             members.append(Predictor(model, build_likelihood(name, targets)))
@@ -253,8 +250,10 @@ class SIKAEstimator(BaseEstimator, ABC):
         x = torch.from_numpy(self._input(rows.x)).float()
         once = (x, self._targets(rows.y), torch.from_numpy(rows.weight).float())
         data = [part.repeat(plan.passes, *[1] * (part.ndim - 1)) for part in once]
-        accelerator = {"cuda": "gpu"}.get(self.device, self.device)
-        trainer = {"enable_progress_bar": self.verbose > 0, "accelerator": accelerator}
+        trainer = {
+            "enable_progress_bar": bool(self.verbose),
+            "accelerator": recipes.accelerator(self.device),
+        }
         results = []
         for seed, member in zip(self._seeds, self._members, strict=True):
             config = recipes.training_config(

@@ -52,8 +52,8 @@ class SIKAClassifier(ClassifierMixin, SavedEstimator):
                 self._given_classes = np.unique(classes)
             elif classes is not None and not np.array_equal(np.unique(classes), self.classes_):
                 raise ValueError(
-                    f"classes are {np.unique(classes)!r}, not those of the first call: "
-                    f"{self.classes_!r}"
+                    f"classes are {np.unique(classes).tolist()}, not those of the first call: "
+                    f"{self.classes_.tolist()}"
                 )
             self._go_on(X, y, sample_weight)
         return self
@@ -92,11 +92,14 @@ class SIKAClassifier(ClassifierMixin, SavedEstimator):
             self.classes_ = getattr(self, "_given_classes", np.unique(label))
         if len(self.classes_) < 2:
             raise ValueError(
-                f"a classifier needs at least two classes, y has only one class: {self.classes_!r}"
+                "a classifier needs at least two classes, y has only one class: "
+                f"{self.classes_.tolist()}"
             )
         unseen = np.setdiff1d(label, self.classes_)
         if len(unseen):
-            raise ValueError(f"y has classes {unseen!r} which are not among {self.classes_!r}")
+            raise ValueError(
+                f"y has classes {unseen.tolist()} which are not among {self.classes_.tolist()}"
+            )
         return x, np.searchsorted(self.classes_, label)
 
     def _targets(self, y: np.ndarray) -> Tensor:

@@ -12,6 +12,7 @@ from sikagp._typing import Float
 from sikagp.estimators.base import SIKAEstimator
 from sikagp.estimators.preparation import Rows, Standardiser
 from sikagp.layers import SIKALayer
+from sikagp.models import DeepGP
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -47,16 +48,16 @@ class AdditiveEstimator(SIKAEstimator):
                 spaced over the training data.
             output: which target or class.
         """
-        layers, d = self._additive_layers(), self._feature_index(d)
-        if not 0 <= output < layers[0].out_features:
-            raise ValueError(f"output must be below {layers[0].out_features}, got {output}")
+        models, d = self._additive_models(), self._feature_index(d)
+        if not 0 <= output < models[0].out_features:
+            raise ValueError(f"output must be below {models[0].out_features}, got {output}")
         if grid is None:
             grid = np.linspace(self._ranges[0, d], self._ranges[1, d], GRID_POINTS)
         grid = np.asarray(grid, dtype=np.float64).reshape(-1)
         if not len(grid) or not np.isfinite(grid).all():
             raise ValueError("grid must hold finite numbers, at least one")
         unit = (grid - self._input.mean[d]) / self._input.scale[d]
-        mean, variance = self._effects(layers, torch.from_numpy(unit), d)
+        mean, variance = self._effects(models, torch.from_numpy(unit), d)
         scale = self._output.scale[output] if hasattr(self, "_output") else 1.0
         center, spread = mean[:, output].numpy(), variance[:, output].numpy()
         return Component(grid, (center - self._offsets[d, output]) * scale, spread * scale**2)
@@ -85,8 +86,8 @@ class AdditiveEstimator(SIKAEstimator):
         check_is_fitted(self)
         if self._importances is None:
             raise AttributeError(
-                "a deep model has no importances of single features; fit with hidden=(), or use "
-                "sklearn.inspection.permutation_importance"
+                "importances of single features exist in an additive model only; fit with "
+                "hidden=(), or use sklearn.inspection.permutation_importance"
             )
         return self._importances
 
@@ -96,24 +97,24 @@ class AdditiveEstimator(SIKAEstimator):
         self._offsets, self._importances = None, None
         if self.hidden_:
             return
-        layers, unit = self._additive_layers(), torch.from_numpy(self._input(rows.x))
+        models, unit = self._additive_models(), torch.from_numpy(self._input(rows.x))
         share = rows.weight / rows.weight.sum()
         offsets, spread = [], []
         for d in range(unit.shape[1]):
-            mean = self._effects(layers, unit[:, d], d)[0].numpy()
+            mean = self._effects(models, unit[:, d], d)[0].numpy()
             offsets.append(share @ mean)
             spread.append((share @ (mean - offsets[-1]) ** 2).sum())
         self._offsets = np.stack(offsets)
         total = sum(spread)
         self._importances = np.array(spread) / total if total > 0 else np.zeros(len(spread))
 
-    def _additive_layers(self) -> list[SIKALayer]:
+    def _additive_models(self) -> list[DeepGP]:
         check_is_fitted(self)
         if self.hidden_:
             raise ValueError(
                 "effects of single features exist in an additive model only; fit with hidden=()"
             )
-        return [self._layers(member)[0] for member in self._members]
+        return [member.model for member in self._members]  # type: ignore[misc]
 
     def _feature_index(self, d: int | str) -> int:
         if isinstance(d, str):
@@ -126,17 +127,18 @@ class AdditiveEstimator(SIKAEstimator):
         return int(d) % self.n_features_in_
 
     @staticmethod
-    def _effects(layers: list[SIKALayer], unit: Tensor, d: int) -> tuple[Tensor, Tensor]:
+    def _effects(models: list[DeepGP], unit: Tensor, d: int) -> tuple[Tensor, Tensor]:
         """Mean and variance over the members, shape (points, outputs) each."""
-        moments = [_effect(layer, unit, d) for layer in layers]
+        moments = [_effect(model, unit, d) for model in models]
         means = torch.stack([mean for mean, _ in moments])
         within = torch.stack([variance for _, variance in moments]).mean(0)
         return means.mean(0), within + means.var(0, correction=0)
 
 
 @torch.no_grad()
-def _effect(layer: SIKALayer, unit: Tensor, d: int) -> tuple[Tensor, Tensor]:
-    """``sqrt(v_d) phi(x) . w_d`` under q at points of shape (points,)."""
+def _effect(model: DeepGP, unit: Tensor, d: int) -> tuple[Tensor, Tensor]:
+    """``sqrt(v_d) phi(x) . w_d`` under q, plus a trend, at points of shape (points,)."""
+    layer: SIKALayer = model.layers[0]  # type: ignore[assignment]
     alone = SIKALayer(
         1,
         layer.out_features,
@@ -150,4 +152,5 @@ def _effect(layer: SIKALayer, unit: Tensor, d: int) -> tuple[Tensor, Tensor]:
     for name, parameter in alone.named_parameters():
         parameter.copy_(getattr(layer, name)[d : d + 1])
     marginals = alone.eval()(unit.unsqueeze(-1))
-    return marginals.mean, marginals.variance
+    trend = 0.0 if model.trend is None else torch.outer(unit, model.trend.weight[:, d])
+    return marginals.mean + trend, marginals.variance

@@ -1,6 +1,7 @@
 """Saving fitted estimators: JSON and safetensors in one folder, no pickle."""
 
 import os
+import shutil
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -11,6 +12,7 @@ from sikagp.estimators.components import AdditiveEstimator
 from sikagp.estimators.preparation import Standardiser
 from sikagp.manifests import check_class, read_manifest, write_manifest
 from sikagp.models.predictor import Predictor
+from sikagp.serialization import CONFIG
 
 Estimator = TypeVar("Estimator", bound="SavedEstimator")
 
@@ -25,10 +27,16 @@ class SavedEstimator(AdditiveEstimator):
     """Gives an estimator ``save`` and ``load``; predictions match to the last bit."""
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
-        """Write a fitted estimator to a folder: ``estimator.json`` and one model per member."""
+        """Write a fitted estimator to a folder: ``estimator.json`` and one model per member.
+
+        The first goes before and comes last: a half-written estimator is none.
+        """
         folder = Path(folder)
         content = self._describe()
         folder.mkdir(parents=True, exist_ok=True)
+        (folder / FILE).unlink(missing_ok=True)
+        for model in folder.glob(f"member[0-9]*/{CONFIG}"):
+            shutil.rmtree(model.parent)
         for number, member in enumerate(self._members):
             member.save_pretrained(folder / f"member{number}")
         write_manifest(folder / FILE, FORMAT, self, content)

@@ -9,6 +9,8 @@ from sklearn.preprocessing import StandardScaler
 from sikagp._typing import Float, Shaped
 
 MAX_FEATURES = 20_000
+# The square of a larger number may overflow.
+LARGEST = 1e150
 
 
 class Rows(NamedTuple):
@@ -73,6 +75,12 @@ class Standardiser:
         cls, values: Float[np.ndarray, "rows columns"], weight: Float[np.ndarray, " rows"]
     ) -> "Standardiser":
         """Take weighted mean and deviation of every column."""
+        size = np.abs(values).max(0)
+        if size.max() > LARGEST:
+            raise ValueError(
+                f"numbers must not exceed {LARGEST:g} in size, column {size.argmax()} holds "
+                f"{size.max():g}; rescale it"
+            )
         scaler = StandardScaler().fit(values, sample_weight=weight)
         return cls(scaler.mean_, scaler.scale_)
 

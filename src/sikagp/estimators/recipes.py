@@ -1,7 +1,6 @@
 """What to train and for how long: defaults that follow from the number of rows."""
 
 import dataclasses
-import numbers
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,7 +13,7 @@ from sikagp.kernels import MarkovKernel, get_kernel
 from sikagp.models import DeepGP
 from sikagp.models.architecture import with_pairs
 from sikagp.training import TrainingConfig
-from sikagp.validation import check_choice, check_count
+from sikagp.validation import check_choice, check_count, check_number
 
 # Units of hidden layers, or ``PAIRS``: a layer over features and pairs of them.
 Hidden = tuple[int, ...] | str
@@ -43,10 +42,9 @@ class Schedule:
     learning_rate: float
 
 
-def whole(name: str, value: Any) -> int:
-    """Return a positive whole number; NumPy's integers, which searches pass, will do."""
-    number = isinstance(value, numbers.Integral) and not isinstance(value, bool)
-    return check_count(name, int(value) if number else value)
+def over_pairs(hidden: Any) -> bool:
+    """Whether a model over pairs of features was asked for; arrays do not compare with texts."""
+    return isinstance(hidden, str) and hidden == PAIRS
 
 
 def hidden_sizes(
@@ -54,20 +52,20 @@ def hidden_sizes(
 ) -> list[Hidden]:
     """Architectures to try; ``"auto"`` goes by the number of rows: few, a medium one, or many."""
     if isinstance(hidden, str):
-        if hidden == PAIRS:
+        if over_pairs(hidden):
             return [PAIRS]
         if hidden != "auto":
             raise ValueError(f"hidden must be 'auto', 'pairs' or numbers of units, got {hidden!r}")
         return list(few if rows < SMALL else medium if rows < LARGE else [MANY])
     sizes = tuple(hidden) if isinstance(hidden, Sequence | np.ndarray) else (hidden,)
-    return [tuple(whole("hidden", size) for size in sizes)]
+    return [tuple(check_count("each number of units in hidden", size) for size in sizes)]
 
 
 def grid_level(level: Any, rows: int, *, classification: bool) -> int:
     """Resolve ``"auto"``: coarse grids where there are many weights to learn."""
     if level == "auto":
         return 3 if classification or rows >= LARGE else 4
-    return whole("level", level)
+    return check_count("level", level)
 
 
 def plan_schedule(
@@ -76,12 +74,12 @@ def plan_schedule(
     """Resolve ``"auto"``: a number of steps rather than of passes, unless rows are many."""
     if batch_size == "auto":
         batch_size = 256 if rows < LARGE else 512
-    size = min(whole("batch_size", batch_size), rows)
+    size = min(check_count("batch_size", batch_size), rows)
     steps_per_pass = -(-rows // size)
     if max_epochs == "auto":
         steps = 300 if rows < SMALL else 600 if classification else 1200
         max_epochs = max(30, steps // steps_per_pass)
-    total = whole("max_epochs", max_epochs)
+    total = check_count("max_epochs", max_epochs)
     passes = min(total, -(-STEPS_PER_EPOCH // steps_per_pass))
     rate = (0.02 if rows < LARGE else 0.01) if learning_rate == "auto" else learning_rate
     return Schedule(-(-total // passes), passes, size, rate)
@@ -105,7 +103,18 @@ def prior_weight(kl_weight: Any, *, classification: bool) -> float:
     """
     if kl_weight == "auto":
         return CLASSIFICATION_KL_WEIGHT if classification else 1.0
+    if check_number("kl_weight", kl_weight) < 0:
+        raise ValueError(f"kl_weight must not be negative, got {kl_weight}")
     return float(kl_weight)
+
+
+def accelerator(device: Any) -> str:
+    """Lightning's name of a device; one that this machine lacks is refused."""
+    name = str(device)
+    cuda, mps = torch.cuda.is_available(), torch.backends.mps.is_available()
+    if not {"cuda": cuda, "mps": mps, "gpu": cuda or mps}.get(name, True):
+        raise ValueError(f"device {name!r} is not there: torch finds none on this machine")
+    return {"cuda": "gpu"}.get(name, name)
 
 
 def build_model(
@@ -131,7 +140,7 @@ def build_model(
     even = check_choice("domain", domain, DOMAINS) == "range"
     options: dict[str, Any] = {}
     sizes: Any = () if hidden == PAIRS else hidden
-    terms = with_pairs(x) if hidden == PAIRS else x
+    terms = with_pairs(x, x.shape[1]) if hidden == PAIRS else x
     smooth = bool(hidden) and len(x) < LARGE and not classification
     if kernel == "auto":
         kernel = "matern52" if smooth else "laplace"

@@ -9,12 +9,15 @@ from torch import Tensor, nn
 
 from sikagp._typing import Float
 from sikagp.layers import SIKALayer
+from sikagp.precision import at_least_float32
 from sikagp.serialization import decode_domain, encode_domain, encode_kernel
+from sikagp.validation import check_input
 
 
-def with_pairs(x: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch d*d"]:
+def with_pairs(x: Float[Tensor, "*batch d"], num_features: int) -> Float[Tensor, "*batch d*d"]:
     """Append sums and differences of any two features, scaled to keep unit variances."""
-    d = x.shape[-1]
+    check_input(x, num_features)
+    x, d = at_least_float32(x), num_features
     i, j = torch.triu_indices(d, d, 1, device=x.device)
     first, second = x[..., i] / math.sqrt(2), x[..., j] / math.sqrt(2)
     return torch.cat([x, first + second, first - second], -1)

@@ -16,7 +16,7 @@ from sikagp.layers import SIKALayer
 from sikagp.mixtures import GaussianMixture, antithetic_noise, as_mixture
 from sikagp.models.architecture import LinearMean, build_layer, describe_layer, with_pairs
 from sikagp.serialization import Pretrained
-from sikagp.validation import check_choice, check_count, check_input
+from sikagp.validation import check_choice, check_count
 from sikagp.variational import GaussianMarginals
 
 MEAN_FUNCTIONS = ("fixed", "learned", "none")
@@ -73,9 +73,10 @@ class DeepGP(Pretrained):
         **layer_options: Any,
     ) -> None:
         super().__init__()
-        if len(sizes) < 2:
-            raise ValueError(f"sizes must name at least input and output, got {tuple(sizes)}")
-        levels = [level] * (len(sizes) - 1) if isinstance(level, int) else list(level)
+        if not isinstance(sizes, Sequence) or len(sizes) < 2:
+            raise ValueError(f"sizes must name at least input and output, got {sizes}")
+        sizes = [check_count("every number in sizes", size) for size in sizes]
+        levels = list(level) if isinstance(level, Sequence) else [level] * (len(sizes) - 1)
         if len(levels) != len(sizes) - 1:
             raise ValueError(f"{len(sizes) - 1} layers need as many levels, got {len(levels)}")
         options = {"kernel": kernel, "residual": "outside", **layer_options}
@@ -103,7 +104,7 @@ class DeepGP(Pretrained):
         """Stack layers that give marginals; subclasses may bring other kinds than SIKA's."""
         self.layers, self.pairs = nn.ModuleList(layers), pairs
         self.mean_function = check_choice("mean_function", mean_function, MEAN_FUNCTIONS)
-        pair = (num_samples, num_samples) if isinstance(num_samples, int) else tuple(num_samples)
+        pair = num_samples if isinstance(num_samples, Sequence) else (num_samples, num_samples)
         if len(pair) != 2:
             raise ValueError(f"num_samples must be one number or a pair, got {num_samples}")
         self.num_samples = tuple(check_count("num_samples", number) for number in pair)
@@ -135,7 +136,10 @@ class DeepGP(Pretrained):
 
     def extra_repr(self) -> str:
         """Describe the model's choices."""
-        return f"mean_function={self.mean_function!r}, num_samples={self.num_samples}"
+        return (
+            f"mean_function={self.mean_function!r}, num_samples={self.num_samples}, "
+            f"pairs={self.pairs}"
+        )
 
     def forward(
         self,
@@ -153,7 +157,7 @@ class DeepGP(Pretrained):
             hidden = torch.addcmul(marginals.mean, marginals.stddev, noise)
             marginals = self._layer(i, hidden)
         if self.trend is not None:
-            mean = marginals.mean + self.trend(x.to(marginals.mean.dtype))
+            mean = marginals.mean + self.trend(x.to(self.trend.weight.dtype))
             marginals = GaussianMarginals(mean, marginals.variance)
         return as_mixture(marginals) if len(self.layers) == 1 else GaussianMixture(marginals)
 
@@ -164,7 +168,8 @@ class DeepGP(Pretrained):
     def paths(self, num_paths: int, *, generator: torch.Generator | None = None) -> "DeepPaths":
         """Draw functions from (*batch, in_features) to (num_paths, *batch, out_features)."""
         paths = [layer.paths(num_paths, generator=generator) for layer in self.layers]  # type: ignore[operator]
-        return DeepPaths(paths, self.means, self.trend, pairs=self.pairs)
+        pairs_of = self.in_features if self.pairs else None
+        return DeepPaths(paths, self.means, self.trend, pairs_of=pairs_of)
 
     def get_config(self) -> dict[str, Any]:
         """Return the architecture as JSON values."""
@@ -191,10 +196,7 @@ class DeepGP(Pretrained):
 
     def _terms(self, x: Float[Tensor, "*batch in_features"]) -> Float[Tensor, "*batch terms"]:
         """What the first layer is additive over."""
-        if not self.pairs:
-            return x
-        check_input(x, self.in_features)
-        return with_pairs(x)
+        return with_pairs(x, self.in_features) if self.pairs else x
 
     def _layer(self, index: int, x: Float[Tensor, "*batch features"]) -> GaussianMarginals:
         """Marginals of layer ``index``, its mean function included."""
@@ -230,9 +232,14 @@ class DeepPaths:
     """
 
     def __init__(
-        self, paths: list[Paths], means: nn.ModuleList, trend: nn.Module | None, *, pairs: bool
+        self,
+        paths: list[Paths],
+        means: nn.ModuleList,
+        trend: nn.Linear | None,
+        *,
+        pairs_of: int | None = None,
     ) -> None:
-        self.paths, self.pairs = paths, pairs
+        self.paths, self.pairs_of = paths, pairs_of
         self.means, self.trend = copy.deepcopy(means), copy.deepcopy(trend)
 
     def __len__(self) -> int:
@@ -242,11 +249,11 @@ class DeepPaths:
         self, x: Float[Tensor, "*batch features"]
     ) -> Float[Tensor, "paths *batch outputs"]:
         """Evaluate every path at the same points."""
-        inputs = with_pairs(x) if self.pairs else x
+        inputs = x if self.pairs_of is None else with_pairs(x, self.pairs_of)
         values = self.paths[0](inputs)
         for i, paths in enumerate(self.paths):
             if i:
                 inputs, values = values, paths.each(values)
             if i < len(self.means):
                 values = values + self.means[i](inputs)
-        return values if self.trend is None else values + self.trend(x.to(values.dtype))
+        return values if self.trend is None else values + self.trend(x.to(self.trend.weight.dtype))

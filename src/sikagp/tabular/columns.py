@@ -22,9 +22,13 @@ from sikagp.validation import check_choice
 logger = logging.getLogger(__name__)
 
 MAX_CATEGORIES = 50
+# Columns that an error names at most.
+MAX_NAMES = 20
 # A column where fewer cells than this share are not numbers is a column of numbers with mistakes.
 MISTAKES = 0.1
 MISSING = ("impute", "refuse")
+NO_DATES = "turn dates into numbers that may matter, such as the month or days since a start"
+_DATE = re.compile(r"\d{1,4}([-/.])\d{1,2}\1\d{1,4}")
 # Currencies, percent signs, blanks, and commas for thousands or decimals.
 _DECORATION = re.compile(r"[$€£¥%,'\s]")
 
@@ -152,25 +156,35 @@ def check_columns(table: pd.DataFrame, names: Collection[str]) -> None:
     """Refuse a table that lacks one of the columns."""
     absent = [name for name in names if name not in table]
     if absent:
-        close = difflib.get_close_matches(absent[0], map(str, table.columns), 1)
+        present = {str(name).lower(): name for name in table.columns}
+        close = difflib.get_close_matches(str(absent[0]).lower(), present, 1)
         raise TableError(
-            f"missing columns: {', '.join(map(repr, absent))}; "
-            f"the table has {', '.join(map(repr, table.columns))}"
-            + (f"; did you mean {close[0]!r}?" if close else "")
+            f"missing columns: {_some(absent)}; the table has {_some(table.columns)}"
+            + (f"; did you mean {present[close[0]]!r}?" if close else "")
         )
+
+
+def _some(names: Collection[str]) -> str:
+    """The first of the names, and how many more there are."""
+    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+    return ", ".join(map(repr, list(names)[:MAX_NAMES])) + more
 
 
 def looks_numeric(cells: pd.Series) -> bool:
     """Whether a column holds numbers, perhaps with a few mistakes among them."""
-    if pd.api.types.is_bool_dtype(cells):
-        return False
+    return not pd.api.types.is_bool_dtype(cells) and _share_of_texts(cells) < MISTAKES
+
+
+def _share_of_texts(cells: pd.Series) -> float:
+    """Share of the cells that are there and no numbers."""
     present = cells.dropna()
-    wrong = pd.to_numeric(present, errors="coerce").isna().sum()
-    return bool(wrong < MISTAKES * len(present))
+    return float(pd.to_numeric(present, errors="coerce").isna().mean()) if len(present) else 1.0
 
 
 def as_numbers(cells: pd.Series) -> Float[np.ndarray, " rows"]:
     """Cells as numbers, NaN where missing; anything else is refused with its place."""
+    if pd.api.types.is_datetime64_any_dtype(cells) or pd.api.types.is_timedelta64_dtype(cells):
+        raise TableError(f"column {cells.name!r} holds times, expected numbers; {NO_DATES}")
     values = pd.to_numeric(cells, errors="coerce").to_numpy(dtype=float, na_value=np.nan)
     wrong = (np.isnan(values) & cells.notna().to_numpy()) | np.isinf(values)
     if wrong.any():
@@ -196,6 +210,11 @@ def hint_at_numbers(text: str) -> str:
     return "; if these are numbers, write them plainly, as in 1234.5"
 
 
+def _hint_at_dates(text: str) -> str:
+    """What to do about dates; empty for other texts."""
+    return f"; {NO_DATES}" if _DATE.match(text) else ""
+
+
 def _infer(cells: pd.Series, *, force: bool) -> Column:
     name = str(cells.name)
     if not force and looks_numeric(cells):
@@ -209,7 +228,10 @@ def _infer(cells: pd.Series, *, force: bool) -> Column:
             f"column {name!r} has {len(categories)} different texts, such as {categories[0]!r}; at "
             f"most {MAX_CATEGORIES} make sense as categories: drop the column, or group its values"
             + hint_at_numbers(categories[0])
+            + _hint_at_dates(categories[0])
         )
+    if not force and _share_of_texts(cells) < 1 - MISTAKES:
+        logger.warning("column %r holds numbers and texts; all are taken as categories", name)
     return CategoryColumn(name, tuple(categories))
 
 

@@ -3,6 +3,8 @@
 import csv
 import gzip
 import os
+import re
+import warnings
 from pathlib import Path
 
 import pandas as pd
@@ -10,6 +12,7 @@ import pandas as pd
 from sikagp.writing import replacing
 
 SEPARATORS = (",", ";", "\t", "|")
+_QUOTED = re.compile(r'"[^"]*"')
 TEXT = (".csv", ".tsv", ".txt")
 
 
@@ -54,23 +57,29 @@ def _kind(path: Path) -> str:
 
 
 def _read_text(path: Path) -> pd.DataFrame:
-    """Read cells as text; the separator is the one that the header has most of."""
+    """Read cells as text; the separator is the one that the header has most of, unquoted."""
     try:
         # Spreadsheets begin a file with a mark that is no part of the first name.
         unpack = gzip.open if path.suffix == ".gz" else open
         with unpack(path, "rt", encoding="utf-8-sig") as file:
             header = file.readline()
-            separator = max(SEPARATORS, key=header.count)
+            separator = max(SEPARATORS, key=_QUOTED.sub("", header).count)
             names = next(csv.reader([header], delimiter=separator), [])
             if not names:
                 raise TableError(f"{path} is empty: expected a header and rows")
             _check_distinct(path, [name.strip() for name in names])
             file.seek(0)
-            return pd.read_csv(
-                file, sep=separator, dtype=str, skipinitialspace=True, index_col=False
-            )
+            with warnings.catch_warnings():
+                # Rows that are longer than the header would lose cells.
+                warnings.simplefilter("error", pd.errors.ParserWarning)
+                return pd.read_csv(
+                    file, sep=separator, dtype=str, skipinitialspace=True, index_col=False
+                )
     except UnicodeDecodeError as error:
         problem = f"byte {error.object[error.start]:#x} is not UTF-8; save the file as UTF-8"
+        raise TableError(f"{path} is not a table of text: {problem}") from None
+    except pd.errors.ParserWarning:
+        problem = f"rows have more cells than the header has names, which is {len(names)}"
         raise TableError(f"{path} is not a table of text: {problem}") from None
     except (EOFError, gzip.BadGzipFile, pd.errors.ParserError) as error:
         raise TableError(f"{path} is not a table of text: {str(error).strip()}") from None
@@ -79,4 +88,6 @@ def _read_text(path: Path) -> pd.DataFrame:
 def _check_distinct(path: Path, names: list[str]) -> None:
     repeated = [name for name in names if names.count(name) > 1]
     if repeated:
-        raise TableError(f"{path} has more than one column {repeated[0]!r}")
+        raise TableError(
+            f"{path} has more than one column {repeated[0]!r}; its first line must name the columns"
+        )

@@ -88,8 +88,9 @@ class TabularModel:
         )
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write ``table.json`` and the estimator to a folder."""
+        """Write ``table.json`` and the estimator to a folder; half-written it is no model."""
         folder = Path(folder)
+        (folder / FILE).unlink(missing_ok=True)
         self.estimator.save(folder / "estimator")
         schema = self.schema.get_config()
         content = {"target": self.target, "task": self.task, "schema": schema}

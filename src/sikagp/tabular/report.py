@@ -1,6 +1,7 @@
 """One page that says how well a model does, readable offline."""
 
 import io
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -100,6 +101,9 @@ def _as_uri(ax: "Axes") -> str:
     from matplotlib import pyplot
 
     content, figure = io.BytesIO(), ax.get_figure(root=True)
-    figure.savefig(content, format="png", dpi=110)  # type: ignore[union-attr]
+    with warnings.catch_warnings():
+        # Names of columns may be in a script that the font lacks.
+        warnings.filterwarnings("ignore", "Glyph .* missing from font")
+        figure.savefig(content, format="png", dpi=110)  # type: ignore[union-attr]
     pyplot.close(figure)
     return as_uri(content.getvalue())

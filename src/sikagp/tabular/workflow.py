@@ -1,10 +1,12 @@
 """``sikagp fit``: hold rows out, fit, score, fit again on all rows, write a folder."""
 
+import contextlib
 import json
 import os
 import shutil
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ import pandas as pd
 from sklearn.model_selection import train_test_split
 
 from sikagp.tabular.columns import Schema, check_columns, hint_at_numbers
-from sikagp.tabular.evaluation import Evaluation, evaluate
+from sikagp.tabular.evaluation import evaluate
 from sikagp.tabular.files import TableError
 from sikagp.tabular.model import TabularModel, guess_task, target_values
 from sikagp.tabular.report import write_report
@@ -56,31 +58,36 @@ def fit_table(
     task = task or guess_task(table[target])
     schema = schema or Schema.infer(table.drop(columns=target))
     options = {"task": task, "schema": schema, "random_state": seed, **options}
-    start = time.perf_counter()
     train, test = _split(table, target, task, test_fraction, seed)
-    evaluation = evaluate(TabularModel.fit(train, target, **options), train, test)
-    model = TabularModel.fit(table, target, **options)
-    summary = {
-        "target": target,
-        "task": task,
-        "rows": len(table),
-        "test_rows": len(test),
-        "features": len(schema.features),
-        "seconds": round(time.perf_counter() - start, 2),
-        "scores": evaluation.scores,
-    }
-    _write(out, model, evaluation, summary)
+    with _new_folder(out) as folder:
+        start = time.perf_counter()
+        evaluation = evaluate(TabularModel.fit(train, target, **options), train, test)
+        model = TabularModel.fit(table, target, **options)
+        summary = {
+            "target": target,
+            "task": task,
+            "rows": len(table),
+            "test_rows": len(test),
+            "features": len(schema.features),
+            "seconds": round(time.perf_counter() - start, 2),
+            "scores": evaluation.scores,
+        }
+        model.save(folder)
+        (folder / "metrics.json").write_text(json.dumps(summary, indent=2), encoding="utf-8")
+        write_report(folder / "report.html", model, evaluation, summary)
     return summary
 
 
-def _write(out: Path, model: TabularModel, evaluation: Evaluation, summary: dict[str, Any]) -> None:
-    """Fill a scratch folder beside the target and rename it."""
-    out.parent.mkdir(parents=True, exist_ok=True)
-    scratch = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
+@contextlib.contextmanager
+def _new_folder(out: Path) -> Iterator[Path]:
+    """Yield a scratch folder beside ``out``, which takes its name if the block ends well."""
     try:
-        model.save(scratch)
-        (scratch / "metrics.json").write_text(json.dumps(summary, indent=2), encoding="utf-8")
-        write_report(scratch / "report.html", model, evaluation, summary)
+        out.parent.mkdir(parents=True, exist_ok=True)
+        scratch = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
+    except OSError as error:
+        raise TableError(f"cannot write to {out.parent}: {error.strerror}") from None
+    try:
+        yield scratch
         scratch.chmod(0o755)
         os.rename(scratch, out)
     except BaseException:

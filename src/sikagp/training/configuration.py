@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sikagp.validation import check_choice, check_count
+from sikagp.validation import check_choice, check_count, check_number
 
 OPTIMIZERS = ("adam", "adamw", "sgd", "adadelta")
 SCHEDULES = ("constant", "step", "cosine", "linear", "one_cycle")
@@ -71,15 +71,18 @@ class TrainingConfig:
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size", "step_epochs"):
-            check_count(name, getattr(self, name))
+            object.__setattr__(self, name, check_count(name, getattr(self, name)))
+        check_count("num_workers", self.num_workers, least=0)
+        if self.patience is not None:
+            check_count("patience", self.patience, least=0)
         check_choice("objective", self.objective, OBJECTIVES)
         check_choice("optimizer", self.optimizer, OPTIMIZERS)
         check_choice("schedule", self.schedule, SCHEDULES)
         for name in ("kl_warmup", "warmup", "validation"):
-            if not 0 <= getattr(self, name) < 1:
+            if not 0 <= check_number(name, getattr(self, name)) < 1:
                 raise ValueError(f"{name} must lie in [0, 1), got {getattr(self, name)}")
-        if not self.learning_rate > 0 or self.kl_weight < 0:
-            raise ValueError(
-                "learning_rate must be positive and kl_weight not negative, "
-                f"got {self.learning_rate} and {self.kl_weight}"
-            )
+        for name in ("kl_weight", "likelihood_rate", "weight_decay"):
+            if check_number(name, getattr(self, name)) < 0:
+                raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
+        if check_number("learning_rate", self.learning_rate) <= 0:
+            raise ValueError(f"learning_rate must be positive, got {self.learning_rate}")

@@ -22,12 +22,21 @@ class TensorRows(Dataset[Any]):
     """Rows of several tensors: (x, y) or (x, y, weight); a batch is one look-up per tensor."""
 
     def __init__(self, *tensors: Shaped[Tensor, "..."]) -> None:
+        for tensor in tensors:
+            if not isinstance(tensor, Tensor):
+                raise TypeError(f"expected rows as torch.Tensor, got {type(tensor).__name__}")
         lengths = [len(tensor) for tensor in tensors]
         if not 2 <= len(tensors) <= 3 or len(set(lengths)) != 1:
             raise ValueError(
                 "expected x, y and perhaps weights with as many rows each, "
                 f"got {len(tensors)} tensors of {lengths} rows"
             )
+        # x is the model's to check.
+        for name, tensor in zip(("y", "weight"), tensors[1:], strict=False):
+            good = tensor.isfinite()
+            if not bool(good.all()):
+                bad = len(tensor) - int(good.reshape(len(tensor), -1).all(1).sum())
+                raise ValueError(f"{bad} of {len(tensor)} rows of {name} hold NaN or infinity")
         self.tensors = tensors
 
     def __len__(self) -> int:
@@ -43,6 +52,8 @@ class TensorRows(Dataset[Any]):
 
 def as_dataset(rows: Rows) -> Dataset[Any]:
     """See tensors as a dataset; a dataset passes through."""
+    if isinstance(rows, Tensor) or not isinstance(rows, Sequence | Dataset):
+        raise TypeError(f"expected tensors (x, y) or a dataset, got {type(rows).__name__}")
     dataset = rows if isinstance(rows, Dataset) else TensorRows(*rows)
     if len(dataset) == 0:  # type: ignore[arg-type]
         raise ValueError("training needs at least one row")

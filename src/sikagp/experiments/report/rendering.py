@@ -39,11 +39,13 @@ class Chapter:
 
 def write_report(folder: Path) -> tuple[Path, Path]:
     """Write ``report.html`` and ``report.md`` into a folder of runs; returns their paths."""
-    runs = collect(folder)
+    runs, failed = collect(folder), failures(folder)
+    if not runs and not failed:
+        raise FileNotFoundError(f"{folder} holds no runs; `sikagp reproduce` writes some")
     content = {
         "chapters": _chapters(runs, folder),
         "missing": _missing(runs),
-        "failures": failures(folder),
+        "failures": failed,
         "origins": _origins(runs),
         "runs": len(runs),
         "scales": sorted({run.record["scale"] for run in runs}),

@@ -46,17 +46,18 @@ def read_texts(
     path: Path, text_column: str, label_column: str, unknown_label: str | None = None
 ) -> tuple[Texts, list[str]]:
     """Texts of a CSV file with the numbers of their labels, and the labels' names."""
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        reader = csv.DictReader(file)
-        missing = {text_column, label_column} - set(reader.fieldnames or ())
-        if missing:
-            known = ", ".join(reader.fieldnames or ["none"])
-            raise ValueError(
-                f"no column {', '.join(sorted(missing))} in {path}; there are: {known}"
-            )
-        rows = [(row[text_column] or "", row[label_column] or "") for row in reader]
-    names = sorted({label for _, label in rows} - {unknown_label})
+    try:
+        rows = _read_rows(path, text_column, label_column)
+    except UnicodeDecodeError as error:
+        problem = f"byte {error.object[error.start]:#x} is not UTF-8"
+        raise ValueError(f"{path} is not a table of text: {problem}") from None
     counts = Counter(label for _, label in rows)
+    if unknown_label is not None and not counts[unknown_label]:
+        raise ValueError(f"no text in {path} has the label {unknown_label!r}")
+    names = sorted(set(counts) - {unknown_label})
+    if "" in names:
+        row = next(i for i, (_, label) in enumerate(rows, 1) if not label)
+        raise ValueError(f"column {label_column!r}, row {row}: the label is missing")
     rare = [name for name in names if counts[name] < FEWEST]
     if len(names) < 2 or rare:
         raise ValueError(
@@ -66,3 +67,15 @@ def read_texts(
     number = {name: index for index, name in enumerate(names)}
     labels = torch.tensor([number.get(label, -1) for _, label in rows])
     return Texts([text for text, _ in rows], labels), names
+
+
+def _read_rows(path: Path, text_column: str, label_column: str) -> list[tuple[str, str]]:
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        reader = csv.DictReader(file)
+        missing = {text_column, label_column} - set(reader.fieldnames or ())
+        if missing:
+            known = ", ".join(reader.fieldnames or ["none"])
+            raise ValueError(
+                f"no column {', '.join(sorted(missing))} in {path}; there are: {known}"
+            )
+        return [(row[text_column] or "", row[label_column] or "") for row in reader]
