@@ -115,6 +115,7 @@ def test_paths_at_their_own_points():
     x = torch.randn(3, 4, 5, 2, dtype=torch.float64)
     expected = torch.stack([paths(x[i])[i] for i in range(3)])
     assert_close(paths.each(x), expected)
+    assert_close(paths.each(x[:, 0, 0]), expected[:, 0, 0])  # one point for each
     with pytest.raises(ValueError, match=r"shape \(3, \*batch, 2\).*got shape \(4, 5, 2\)"):
         paths.each(x[0])
 

@@ -6,6 +6,7 @@ from helpers import assert_close
 from oracles import random_tree
 
 from sikagp import ops, table
+from sikagp.ops import compilation
 from sikagp.ops.backends import use_backend
 from sikagp.tree import BridgeTree
 
@@ -170,3 +171,49 @@ def test_opcheck_of_moments(s, shared):
     d_mean, d_variance = torch.randn(2, 5, weight.shape[-1], dtype=torch.float64)
     inputs = d_mean, d_variance, *detached(inputs)
     torch.library.opcheck(library.moments_backward.default, inputs)
+
+
+@by_state
+@by_layout
+def test_a_scaled_tree_makes_scaled_states(backend, s, shared):
+    weight, *tree = (part.detach() for part in tree_inputs(3, s, shared))
+    tree, scale = BridgeTree(*tree), torch.tensor([0.5, 3.0], dtype=torch.float64)
+    along = scale.view(-1, 1, 1, 1)
+    assert_close(ops.node_states(weight, tree.scaled(scale)), along * ops.node_states(weight, tree))
+    assert_close(
+        ops.cell_covariances(weight, tree.scaled(scale)),
+        along.square()[..., None, None] * ops.cell_covariances(weight, tree),
+    )
+
+
+@by_state
+def test_states_are_linear_in_the_weights(backend, s):
+    weight, *tree = (part.detach() for part in tree_inputs(3, s, shared=True))
+    other, tree = torch.randn_like(weight), BridgeTree(*tree)
+    together = ops.node_states(2 * weight - 3 * other, tree)
+    assert_close(together, 2 * ops.node_states(weight, tree) - 3 * ops.node_states(other, tree))
+
+
+@pytest.mark.parametrize(("name", "runs"), [("reference", False), ("compiled", True)])
+def test_operators_run_on_the_backend_that_was_chosen(name, runs, monkeypatch):
+    ran = []
+    share = compilation.share
+    monkeypatch.setattr(
+        compilation, "share", lambda loop, *rest: (ran.append(loop), share(loop, *rest))
+    )
+    mean, raw = torch.randn(2, 7, dtype=torch.float64).requires_grad_()
+    cell, *points = point_inputs(2, 1)
+    drawn = cell[None], *(part[None] for part in points[:2]), points[2][None]
+    calls = (
+        lambda: ops.divergence(mean, raw),
+        lambda: ops.values(*drawn).sum(),
+        lambda: ops.interpolate(cell, *points)[1].sum(),
+    )
+    with use_backend(name):
+        for call in calls:
+            ran.clear()
+            value = call()
+            assert bool(ran) is runs
+            ran.clear()
+            value.backward()
+            assert bool(ran) is runs

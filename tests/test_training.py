@@ -2,6 +2,7 @@
 
 import csv
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -20,6 +21,8 @@ from sikagp.models import DeepGP, DeepKernel
 from sikagp.objectives import VariationalELBO
 from sikagp.predictions import log_density, predictive
 from sikagp.training import TrainingConfig, fit
+from sikagp.training.callbacks import BestParameters
+from sikagp.training.data import TensorRows, split
 from sikagp.training.optimization import build_optimizer, rate_factor
 
 QUIET = {"enable_progress_bar": False, "accelerator": "cpu"}
@@ -304,6 +307,8 @@ def test_divergence_and_impossible_options_are_reported(as_users_run):
         fit(layer(), likelihood, (x, y), TrainingConfig(patience=3), trainer_options=QUIET)
     with pytest.raises(ValueError, match=r"got 2 tensors of \[64, 63\] rows"):
         fit(layer(), likelihood, (x, y[1:]), trainer_options=QUIET)
+    with pytest.raises(ValueError, match=r"got 4 tensors of \[64, 64, 64, 64\] rows"):
+        fit(layer(), likelihood, (x, y, y, y), trainer_options=QUIET)
     with pytest.raises(ValueError, match="at least one row"):
         fit(layer(), likelihood, (x[:0], y[:0]), trainer_options=QUIET)
     config = TrainingConfig(validation=0.5)
@@ -359,3 +364,31 @@ def test_rows_that_cannot_be_learned_from_are_refused_before_training(as_users_r
         with pytest.raises(TypeError, match=r"tensors \(x, y\) or a dataset, got"):
             fit(model, likelihood, data, trainer_options=QUIET)
     assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("total", "fraction", "held"),
+    [(2, 0.01, 1), (2, 0.99, 1), (3, 0.5, 2), (10, 0.25, 2), (9, 0.9, 8)],
+)
+def test_a_split_leaves_rows_on_both_sides(total, fraction, held):
+    values = torch.arange(float(total))
+    for dataset in (TensorRows(values, values), TensorDataset(values, values)):
+        kept, out = split(dataset, fraction, seed=0)
+        assert (len(kept), len(out)) == (total - held, held)
+        seen = [float(part[i][0]) for part in (kept, out) for i in range(len(part))]
+        assert sorted(seen) == values.tolist()
+
+
+def test_of_equally_good_epochs_the_first_is_kept(as_users_run):
+    best, module = BestParameters(), nn.Linear(1, 1)
+    for epoch, score in enumerate([2.0, 1.0, 1.0, math.nan]):
+        with torch.no_grad():
+            module.weight.fill_(epoch)
+        trainer = SimpleNamespace(
+            callback_metrics={"val_loss": torch.tensor(score)},
+            sanity_checking=False,
+            current_epoch=epoch,
+        )
+        best.on_validation_end(trainer, module)
+    best.restore(module)
+    assert (best.epoch, best.score, float(module.weight)) == (1, 1.0, 1.0)

@@ -64,6 +64,9 @@ def test_finer_layers_are_left_alone():
     model = DeepGP((2, 3, 1), level=(4, 2))
     refine(model, 3)
     assert [layer.level for layer in model.layers] == [4, 3]
+    before = list(model.parameters())
+    refine(model, 3)
+    assert all(a is b for a, b in zip(before, model.parameters(), strict=True))
 
 
 def test_levels_follow_their_schedule():
