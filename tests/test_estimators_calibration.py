@@ -1,4 +1,4 @@
-"""The noise of deep models is the one under which the rows are most probable."""
+"""Noise, temperature and architecture are those under which rows held out are most probable."""
 
 import copy
 
@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from sikagp.estimators import SIKARegressor, recipes
-from sikagp.estimators.calibration import MAX_ROWS, refit_noise
+from sikagp.calibration import temper
+from sikagp.estimators import SIKAClassifier, SIKARegressor, recipes
+from sikagp.estimators.calibration import MAX_ROWS, SPREAD, held_out_temperature, refit_noise
 from sikagp.estimators.preparation import Rows, hold_out
 from sikagp.likelihoods import build_likelihood
 from sikagp.models import DeepGP
@@ -108,9 +109,9 @@ def test_noise_is_set_by_rows_that_were_not_learned_from(monkeypatch, count, opt
         seen.setdefault("learned", rows.x)
         return train(self, rows, *arguments, **keywords)
 
-    def spy_calibrate(self, rows):
-        seen["calibrated"] = rows.x
-        calibrate(self, rows)
+    def spy_calibrate(self, split):
+        seen["calibrated"] = split.held_out.x
+        calibrate(self, split)
 
     monkeypatch.setattr(SIKARegressor, "_train", spy_train)
     monkeypatch.setattr(SIKARegressor, "_calibrate", spy_calibrate)
@@ -171,12 +172,12 @@ def test_what_falls_behind_early_is_not_trained_to_the_end(monkeypatch):
     X = np.random.RandomState(0).rand(600, 3)
     model = SIKARegressor(max_epochs=360).fit(X, X[:, 0])
     assert [epochs for _, epochs in trained[:3]] == [10, 10, 10]
-    assert trained[3:] == [((64,), 40), (recipes.PAIRS, 40), ((64,), 10)]
+    assert trained[3:] == [((64,), 40), (recipes.PAIRS, 40)]
     assert model.hidden_ == (64,)
 
 
-@pytest.mark.parametrize("likelihood", ["gaussian", "student_t"])
-def test_rows_held_out_are_learned_last_and_the_noise_stays_as_they_set_it(monkeypatch, likelihood):
+@pytest.mark.parametrize(("hidden", "last"), [("pairs", 600), ((2,), 540)])
+def test_rows_held_out_are_learned_last_where_the_noise_stays_right(monkeypatch, hidden, last):
     learned, noise = [], []
     train = SIKARegressor._train
 
@@ -186,13 +187,11 @@ def test_rows_held_out_are_learned_last_and_the_noise_stays_as_they_set_it(monke
         return train(self, rows, plan, **options)
 
     monkeypatch.setattr(SIKARegressor, "_train", spy)
-    X = np.random.RandomState(0).rand(600, 1)
-    hidden = (2,) if likelihood == "gaussian" else "auto"  # nothing else holds rows out
-    options = {"hidden": hidden, "likelihood": likelihood, "level": 2}
-    model = SIKARegressor(**options, max_epochs=40).fit(X, X[:, 0])
-    assert len(learned[0]) == 540
-    assert np.array_equal(np.unique(learned[-1]), np.unique(X))
-    assert torch.equal(model._members[0].likelihood.noise, noise[-1])
+    X = np.random.RandomState(0).rand(600, 2)
+    model = SIKARegressor(hidden=hidden, level=2, max_epochs=40).fit(X, X[:, 0])
+    assert (len(learned[0]), len(learned[-1])) == (540, last)
+    if last == 600:
+        assert torch.equal(model._members[0].likelihood.noise, noise[-1])
 
 
 @pytest.mark.parametrize(("features", "chosen"), [(1, {(1,), (64,)}), (17, {(17,), (64,)})])
@@ -213,3 +212,87 @@ def test_pairs_are_tried_for_few_features_only(monkeypatch, features, chosen):
 def test_wide_inputs_leave_no_choice():
     X = np.random.RandomState(0).rand(500, 64)
     assert SIKARegressor(level=1, max_epochs=1).fit(X, X[:, 0]).hidden_ == (64,)
+
+
+def predicted(count: int, temperature: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """Probabilities whose logarithms are too small by a factor, and labels of the true ones."""
+    generator = torch.Generator().manual_seed(count)
+    logits = 3 * torch.randn(count, 4, generator=generator, dtype=torch.float64)
+    label = torch.multinomial(logits.softmax(1), 1, generator=generator).squeeze(1)
+    return (logits * temperature).softmax(1), label
+
+
+def test_many_rows_find_the_temperature_and_few_stay_near_one():
+    probs, label = predicted(20_000, 0.6)
+    assert held_out_temperature(probs, label, torch.ones(20_000).double()) == pytest.approx(
+        0.6, rel=0.03
+    )
+    sure = torch.tensor([[0.9, 0.1]], dtype=torch.float64)
+    one = held_out_temperature(sure, torch.tensor([0]), torch.ones(1).double())
+    many = held_out_temperature(
+        sure.expand(500, 2), torch.zeros(500).long(), torch.ones(500).double()
+    )
+    assert 0.2 < many < 0.7 < one < 1
+
+
+def test_no_other_temperature_is_more_probable():
+    probs, label = predicted(50, 1.5)
+    weight = torch.rand(50, generator=torch.Generator().manual_seed(0)).double()
+    found = held_out_temperature(probs, label, weight)
+
+    def posterior(temperature: float) -> float:
+        log_probs = temper(probs, temperature)[torch.arange(50), label]
+        return float(weight @ log_probs) - np.log(temperature) ** 2 / (2 * SPREAD**2)
+
+    assert posterior(found) > max(posterior(found * 1.02), posterior(found / 1.02))
+
+
+def test_a_repeated_row_sets_the_temperature_as_one_of_twice_the_weight():
+    probs, label = predicted(30, 0.5)
+    weight = torch.arange(30) % 3
+    twice = held_out_temperature(
+        probs.repeat_interleave(weight, 0),
+        label.repeat_interleave(weight),
+        torch.ones(int(weight.sum())).double(),
+    )
+    assert held_out_temperature(probs, label, weight.double()) == pytest.approx(twice)
+
+
+@pytest.fixture(scope="module")
+def rings():
+    random = np.random.RandomState(0)
+    X = random.randn(600, 2)
+    return X, np.digitize((X**2).sum(1) + 0.1 * random.randn(600), [0.7, 2.0])
+
+
+def test_classifiers_learn_the_rows_last_that_set_the_temperature(monkeypatch, rings):
+    learned = []
+    train = SIKAClassifier._train
+
+    def spy(self, rows, plan, **options):
+        learned.append((len(rows.x), self.temperature_))
+        return train(self, rows, plan, **options)
+
+    monkeypatch.setattr(SIKAClassifier, "_train", spy)
+    model = SIKAClassifier(level=1, max_epochs=4, random_state=0).fit(*rings)
+    assert learned == [(540, 1.0), (600, model.temperature_)]
+    assert model.temperature_ != 1
+
+
+def test_probabilities_are_tempered_by_rows_held_out(rings, tmp_path):
+    X, y = rings
+    model = SIKAClassifier(level=2, max_epochs=60, random_state=0).fit(X, y)
+    assert model.temperature_ < 0.97
+    tempered = model.predict_proba(X)
+    model.save(tmp_path / "model")
+    again = SIKAClassifier.load(tmp_path / "model")
+    assert np.array_equal(again.predict_proba(X), tempered)
+    temperature, model.temperature_ = model.temperature_, 1.0
+    expected = temper(torch.from_numpy(model.predict_proba(X)), temperature).exp()
+    np.testing.assert_allclose(tempered, expected.numpy(), rtol=1e-9)
+
+
+def test_few_rows_have_no_temperature(rings):
+    X, y = rings
+    model = SIKAClassifier(level=1, max_epochs=2).fit(X[:499], y[:499])
+    assert model.temperature_ == 1

@@ -86,9 +86,9 @@ def test_a_brief_training_has_a_quarter_of_the_epochs():
 
 
 def test_ten_nats_are_close():
-    choices = [(3,), (64,), "pairs"]
-    assert close(choices, [0.0, -10.0, -10.1]) == [(3,), (64,)]
-    assert close(choices, [-50.0, 0.0, -9.0]) == [(64,), "pairs"]
+    narrow, wide, pairs = choices = [(3,), (64,), "pairs"]
+    assert close(choices, [0.0, -10.0, -10.1]) == [narrow, wide]
+    assert close(choices, [-50.0, 0.0, -9.0]) == [wide, pairs]
     assert close(choices, [-1e6, -1e6, -1e6]) == choices
 
 
@@ -111,9 +111,11 @@ def test_grids_get_coarser_where_rows_are_many(rows, level):
 
 
 def test_the_prior_counts_less_for_classes():
-    assert prior_weight("auto", classification=False) == 1
-    assert prior_weight("auto", classification=True) == 0.3
-    assert prior_weight(np.float32(0.5), classification=True) == 0.5
+    for rows in MANY_ROWS:
+        assert prior_weight("auto", rows, classification=False) == 1
+        assert prior_weight(np.float32(0.5), rows, classification=True) == 0.5
+    few, *more = (prior_weight("auto", rows, classification=True) for rows in MANY_ROWS)
+    assert [few, *more] == [0.3, 0.2, 0.2, 0.2]
 
 
 def test_repeated_rows_are_made_up_for_by_the_weight_of_the_prior():

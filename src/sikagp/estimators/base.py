@@ -105,7 +105,8 @@ class SIKAEstimator(BaseEstimator, ABC):
     def _fit_best(self, rows: Rows) -> None:
         """Train the architectures in question and keep the best.
 
-        Those that fall behind early are not trained to the end; rows held out are learned last.
+        Those that fall behind early are not trained to the end; rows held out are learned last, if
+        at all.
         """
         choices = self._choices(rows)
         split = self._hold_out(rows, choices)
@@ -117,19 +118,19 @@ class SIKAEstimator(BaseEstimator, ABC):
         if len(trials) > 1:
             trials.sort(key=lambda trial: self._score(trial, split), reverse=True)
         self._members, self.results_ = trials[0]
-        if split.learned is not split.rows:
+        if split.learned is not split.rows and self._stays_calibrated():
             self._catch_up(split, plan)
 
     def _try(self, hidden: recipes.Hidden, split: Split, plan: recipes.Schedule) -> Trial:
         self._members = self._build(split.rows, hidden)
-        results = self._train(split.learned, plan, kl_weight=self._kl_weight())
-        self._calibrate(split.held_out)
+        results = self._train(split.learned, plan, kl_weight=self._kl_weight(split.rows))
+        self._calibrate(split)
         return Trial(self._members, results)
 
     def _catch_up(self, split: Split, plan: recipes.Schedule) -> None:
-        """Learn from the rows held out too; the likelihood stays as they have set it."""
+        """Learn from the rows held out too; what they have set stays."""
         likelihoods = [copy.deepcopy(member.likelihood) for member in self._members]
-        self._train(split.rows, recipes.brief(plan), kl_weight=self._kl_weight())
+        self._train(split.rows, recipes.brief(plan), kl_weight=self._kl_weight(split.rows))
         for member, likelihood in zip(self._members, likelihoods, strict=True):
             member.likelihood = likelihood
 
@@ -169,8 +170,12 @@ class SIKAEstimator(BaseEstimator, ABC):
         """Set rows aside, if any of the architectures needs some."""
         return hold_out(rows, 0)
 
-    def _calibrate(self, rows: Rows) -> None:
-        """Adjust freshly trained members to rows."""
+    def _calibrate(self, split: Split) -> None:
+        """Adjust freshly trained members to the rows held out."""
+
+    def _stays_calibrated(self) -> bool:
+        """Whether further training leaves right what the rows held out have set."""
+        return True
 
     def _score(self, trial: Trial, split: Split) -> float:
         """Log density of the rows held out; the same for all unless overridden."""
@@ -193,7 +198,7 @@ class SIKAEstimator(BaseEstimator, ABC):
             plan = self._plan(rows, PARTIAL_PASSES)
             # The KL divergence is counted once for all rows seen so far, not for these alone.
             share = float(rows.weight.sum()) / seen
-            self._train(rows, plan, kl_weight=self._kl_weight() * share, schedule="constant")
+            self._train(rows, plan, kl_weight=self._kl_weight(rows) * share, schedule="constant")
             self.weight_seen_ = seen
             self._finish(rows)
 
@@ -208,9 +213,6 @@ class SIKAEstimator(BaseEstimator, ABC):
         options = epochs, self.batch_size, self.learning_rate
         return recipes.plan_schedule(len(rows.x), *options, classification=is_classifier(self))
 
-    def _kl_weight(self) -> float:
-        return recipes.prior_weight(self.kl_weight, classification=is_classifier(self))
-
     def _start(self, rows: Rows) -> None:
         """Standardise by these rows and draw the seeds of all members."""
         random = check_random_state(self.random_state)
@@ -218,6 +220,10 @@ class SIKAEstimator(BaseEstimator, ABC):
         self._seeds = random.randint(2**31 - 1, size=count).tolist()
         self._input = Standardiser.fit(rows.x, rows.weight)
         self.weight_seen_ = float(rows.weight.sum())
+
+    def _kl_weight(self, rows: Rows) -> float:
+        count, classification = len(rows.x), is_classifier(self)
+        return recipes.prior_weight(self.kl_weight, count, classification=classification)
 
     def _choices(self, rows: Rows) -> list[recipes.Hidden]:
         """Architectures in question."""
@@ -274,8 +280,10 @@ class SIKAEstimator(BaseEstimator, ABC):
         """Distributions of y in standardised units, one per member, chunk by chunk."""
         check_is_fitted(self)
         x = validate_data(self, X, reset=False, dtype=np.float64)
-        unit = torch.from_numpy(self._input(x))
-        for chunk in unit.split(CHUNK):
+        return self._evaluate(x)
+
+    def _evaluate(self, x: np.ndarray) -> Iterator[list[Any]]:
+        for chunk in torch.from_numpy(self._input(x)).split(CHUNK):
             with torch.no_grad():
                 yield [member(chunk) for member in self._members]
 

@@ -1,4 +1,4 @@
-"""The noise of deep models, once they are trained.
+"""Noise and temperature of trained models, set by rows that were held out.
 
 While training, every row draws its hidden units anew, and the evidence lower bound takes the spread
 of these draws for noise. A prediction is a mixture over draws, so it would count that spread twice
@@ -7,6 +7,11 @@ and its intervals would be too wide. Hence the noise is set again, under the pre
     noise = argmax sum over rows of log p(y | x),        target by target
 
 over rows that were held out, if there are enough: those learned from would look too certain.
+
+Class probabilities get a temperature T, for they come out too close to even where labels are clean.
+Rows that are all predicted well would ask for T = 0, however few they are, so it has a prior:
+
+    T = argmax sum over rows of log p_T(y | x) + log N(log T | 0, SPREAD^2)
 """
 
 import math
@@ -16,7 +21,8 @@ from gpytorch.likelihoods import GaussianLikelihood
 from scipy.optimize import minimize_scalar
 from torch import Tensor
 
-from sikagp._typing import Float
+from sikagp._typing import Float, Int
+from sikagp.calibration import temper
 from sikagp.mixtures import GaussianMixture, as_mixture
 from sikagp.models.predictor import Predictor
 from sikagp.variational import GaussianMarginals
@@ -26,10 +32,12 @@ SHARE, ENOUGH = 0.1, 500
 MAX_ROWS = 2000
 # Standardised targets have unit variance; GPyTorch keeps noise above the lower bound.
 SMALLEST, LARGEST = 1.01e-4, 10.0
+# Deviation of the logarithm of a temperature under its prior, and the most that is looked at.
+SPREAD, MOST = 0.5, 2.0
 
 
 def num_held_out(rows: int) -> int:
-    """Rows to hold out of so many, for :func:`refit_noise` and for choices."""
+    """Rows to hold out of so many, for noise, temperature and choices."""
     return 0 if rows < ENOUGH else min(int(SHARE * rows), MAX_ROWS)
 
 
@@ -65,3 +73,18 @@ def _most_probable(mean: Tensor, variance: Tensor, y: Tensor, weight: Tensor) ->
 
     bounds = math.log(SMALLEST), math.log(LARGEST)
     return math.exp(minimize_scalar(loss, bounds=bounds, method="bounded").x)
+
+
+@torch.no_grad()
+def held_out_temperature(
+    probs: Float[Tensor, "rows classes"],
+    target: Int[Tensor, " rows"],
+    weight: Float[Tensor, " rows"],
+) -> float:
+    """Most probable temperature given weighted rows that were not learned from."""
+
+    def loss(log_temperature: float) -> float:
+        log_probs = temper(probs, math.exp(log_temperature)).gather(-1, target.unsqueeze(-1))
+        return (log_temperature / SPREAD) ** 2 / 2 - float(weight @ log_probs.squeeze(-1))
+
+    return math.exp(minimize_scalar(loss, bounds=(-MOST, MOST), method="bounded").x)

@@ -1,5 +1,6 @@
 """Classification with scikit-learn's interface."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,10 @@ from sklearn.utils.validation import column_or_1d, validate_data
 from torch import Tensor
 from torch.distributions import Bernoulli
 
+from sikagp.calibration import temper
+from sikagp.estimators.calibration import held_out_temperature, num_held_out
 from sikagp.estimators.persistence import SavedEstimator
+from sikagp.estimators.preparation import Rows, Split, hold_out
 from sikagp.estimators.recipes import Hidden
 from sikagp.validation import check_choice
 
@@ -28,6 +32,8 @@ class SIKAClassifier(ClassifierMixin, SavedEstimator):
 
     Attributes:
         classes_: labels in sorted order.
+        temperature_: power ``1 / T`` of averaged probabilities, set by rows held out of 500 or
+            more; else 1.
 
     >>> X = np.linspace(-1, 1, 40)[:, None]
     >>> model = SIKAClassifier(max_epochs=50, random_state=0).fit(X, X.ravel() > 0)
@@ -65,11 +71,7 @@ class SIKAClassifier(ClassifierMixin, SavedEstimator):
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Probabilities averaged over the posterior, shape (rows, classes)."""
-        chunks = [
-            torch.stack([_probabilities(member) for member in members]).mean(0)
-            for members in self._predictions(X)
-        ]
-        return torch.cat(chunks).numpy()
+        return temper(_average(self._predictions(X)), self.temperature_).exp().numpy()
 
     def _architectures(self) -> tuple[list[Hidden], list[Hidden]]:
         return [(16,)], [(64,)]
@@ -102,9 +104,31 @@ class SIKAClassifier(ClassifierMixin, SavedEstimator):
             )
         return x, np.searchsorted(self.classes_, label)
 
+    def _start(self, rows: Rows) -> None:
+        self.temperature_ = 1.0
+        super()._start(rows)
+
+    def _hold_out(self, rows: Rows, choices: list[Hidden]) -> Split:
+        return hold_out(rows, num_held_out(len(rows.x)))
+
+    def _calibrate(self, split: Split) -> None:
+        if split.learned is split.rows:
+            return
+        rows = split.held_out
+        label, weight = torch.from_numpy(rows.y), torch.from_numpy(rows.weight)
+        probs = _average(self._evaluate(rows.x))
+        self.temperature_ = held_out_temperature(probs, label, weight)
+
     def _targets(self, y: np.ndarray) -> Tensor:
         label = torch.from_numpy(y)
         return label if self._likelihood_name() == "softmax" else label.float().unsqueeze(-1)
+
+
+def _average(chunks: Iterator[list[Any]]) -> Tensor:
+    """Class probabilities averaged over members, shape (rows, classes)."""
+    return torch.cat(
+        [torch.stack([_probabilities(member) for member in members]).mean(0) for members in chunks]
+    )
 
 
 def _probabilities(prediction: Any) -> Tensor:

@@ -18,7 +18,7 @@ Estimator = TypeVar("Estimator", bound="SavedEstimator")
 
 FILE = "estimator.json"
 FORMAT = "sikagp-estimator"
-_PLAIN = ("n_features_in_", "weight_seen_", "_seeds", "_flat")
+_PLAIN = ("n_features_in_", "weight_seen_", "temperature_", "_seeds", "_flat")
 _ARRAYS = ("classes_", "feature_names_in_", "_ranges", "_offsets", "_importances")
 _STANDARDISERS = ("_input", "_output")
 

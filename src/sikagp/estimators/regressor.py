@@ -170,12 +170,17 @@ class SIKARegressor(RegressorMixin, SavedEstimator):
         needed = calibrated or len(choices) > 1
         return hold_out(rows, num_held_out(len(rows.x)) if needed else 0)
 
-    def _calibrate(self, rows: Rows) -> None:
+    def _calibrate(self, split: Split) -> None:
         if not self.hidden_:
             return
+        rows = split.held_out
         x, weight = torch.from_numpy(self._input(rows.x)), torch.from_numpy(rows.weight)
         for member in self._members:
             refit_noise(member, x, self._targets(rows.y).double(), weight)
+
+    def _stays_calibrated(self) -> bool:
+        # Further training shrinks the spread of hidden draws, for which the noise had left room.
+        return self.hidden_ == PAIRS
 
     def _score(self, trial: Trial, split: Split) -> float:
         rows = split.held_out
