@@ -177,6 +177,12 @@ class TestClassification:
         assert bins.accuracy[0].isnan()
         assert bins.mean_confidence[0].isnan()
 
+    def test_many_rows_are_counted_in_double_precision(self):
+        # float32 cannot count beyond 2**24
+        start = metrics.ReliabilityBins(*torch.full((3, 1), 2.0**24, dtype=torch.float64))
+        more = metrics.reliability_bins(torch.ones(1, 1), torch.tensor([0]), num_bins=1)
+        assert [float(a + b) for a, b in zip(start, more, strict=True)] == [2**24 + 1] * 3
+
     def test_certain_and_right_is_perfect(self):
         probs, target = torch.eye(3), torch.arange(3)
         assert metrics.accuracy(probs, target) == 1
