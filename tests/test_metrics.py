@@ -177,12 +177,6 @@ class TestClassification:
         assert bins.accuracy[0].isnan()
         assert bins.mean_confidence[0].isnan()
 
-    def test_many_rows_are_counted_in_double_precision(self):
-        # float32 cannot count beyond 2**24
-        start = metrics.ReliabilityBins(*torch.full((3, 1), 2.0**24, dtype=torch.float64))
-        more = metrics.reliability_bins(torch.ones(1, 1), torch.tensor([0]), num_bins=1)
-        assert [float(a + b) for a, b in zip(start, more, strict=True)] == [2**24 + 1] * 3
-
     def test_certain_and_right_is_perfect(self):
         probs, target = torch.eye(3), torch.arange(3)
         assert metrics.accuracy(probs, target) == 1
@@ -208,7 +202,7 @@ class TestClassification:
     def test_rows_may_be_arranged_in_any_shape(self, name: str):
         probs, label = class_rows(24, 3)
         score = getattr(metrics, name)
-        assert_close(score(probs.view(2, 3, 4, 3), label.view(2, 3, 4)), score(probs, label))
+        assert_close(score(probs.view(3, 4, 2, 3), label.view(3, 4, 2)), score(probs, label))
 
     @pytest.mark.parametrize("name", ["accuracy", "nll", "brier"])
     def test_scores_of_parts_average_to_that_of_all(self, name: str):
