@@ -248,3 +248,12 @@ def test_cache_holds_until_a_source_changes():
     assert cache.get([source, source], compute) == 4
     cache.clear()
     assert cache.get([source, source], compute) == 5
+
+
+@pytest.mark.parametrize("part", [slice(0, 500), slice(500, 1000), slice(300, 400)])
+def test_edits_through_data_are_noticed_if_they_touch_more_than_a_few_entries(part):
+    cache, source, count = TensorCache(), torch.zeros(1000), iter(range(9))
+    assert cache.get([source], lambda: next(count)) == 0
+    assert cache.get([source], lambda: next(count)) == 0
+    source.data[part] += 1  # leaves no trace but the entries themselves
+    assert cache.get([source], lambda: next(count)) == 1

@@ -153,3 +153,11 @@ class TestCollections:
         results = collection.compute()
         assert set(results) == {f"validation/{n}" for n in ("rmse", "nlpd", "crps", "coverage")}
         assert not any(value.requires_grad for value in results.values())
+
+
+@pytest.mark.skipif(torch.backends.mps.is_available(), reason="the accelerator has no float64")
+def test_more_rows_are_counted_than_single_precision_can():
+    metric = metrics.ExpectedCalibrationError(num_bins=1)
+    metric.totals.fill_(2.0**24)
+    metric.update(torch.ones(1, 1), torch.tensor([0]))
+    assert [float(total) for total in metric.bins()] == [2**24 + 1] * 3

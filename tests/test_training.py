@@ -391,4 +391,4 @@ def test_of_equally_good_epochs_the_first_is_kept(as_users_run):
         )
         best.on_validation_end(trainer, module)
     best.restore(module)
-    assert (best.epoch, best.score, float(module.weight)) == (1, 1.0, 1.0)
+    assert (best.epoch, best.score, module.weight.item()) == (1, 1.0, 1.0)
