@@ -265,18 +265,24 @@ def rings():
     return X, np.digitize((X**2).sum(1) + 0.1 * random.randn(600), [0.7, 2.0])
 
 
-def test_classifiers_learn_the_rows_last_that_set_the_temperature(monkeypatch, rings):
-    learned = []
-    train = SIKAClassifier._train
+def test_the_temperature_is_set_by_rows_that_were_not_learned_from(monkeypatch, rings):
+    learned, held_out = [], []
+    train, calibrate = SIKAClassifier._train, SIKAClassifier._calibrate
 
-    def spy(self, rows, plan, **options):
-        learned.append((len(rows.x), self.temperature_))
+    def spy_train(self, rows, plan, **options):
+        learned.append(rows.x)
         return train(self, rows, plan, **options)
 
-    monkeypatch.setattr(SIKAClassifier, "_train", spy)
+    def spy_calibrate(self, split):
+        held_out.append(split.held_out.x)
+        calibrate(self, split)
+
+    monkeypatch.setattr(SIKAClassifier, "_train", spy_train)
+    monkeypatch.setattr(SIKAClassifier, "_calibrate", spy_calibrate)
     model = SIKAClassifier(level=1, max_epochs=4, random_state=0).fit(*rings)
-    assert learned == [(540, 1.0), (600, model.temperature_)]
     assert model.temperature_ != 1
+    [x], [other] = learned, held_out
+    assert (len(x), len(other), len(np.intersect1d(x[:, 0], other[:, 0]))) == (540, 60, 0)
 
 
 def test_probabilities_are_tempered_by_rows_held_out(rings, tmp_path):

@@ -105,8 +105,7 @@ class SIKAEstimator(BaseEstimator, ABC):
     def _fit_best(self, rows: Rows) -> None:
         """Train the architectures in question and keep the best.
 
-        Those that fall behind early are not trained to the end; rows held out are learned last, if
-        at all.
+        Those that fall behind early are not trained to the end.
         """
         choices = self._choices(rows)
         split = self._hold_out(rows, choices)
@@ -123,14 +122,14 @@ class SIKAEstimator(BaseEstimator, ABC):
 
     def _try(self, hidden: recipes.Hidden, split: Split, plan: recipes.Schedule) -> Trial:
         self._members = self._build(split.rows, hidden)
-        results = self._train(split.learned, plan, kl_weight=self._kl_weight(split.rows))
+        results = self._train(split.learned, plan, kl_weight=self._kl_weight())
         self._calibrate(split)
         return Trial(self._members, results)
 
     def _catch_up(self, split: Split, plan: recipes.Schedule) -> None:
         """Learn from the rows held out too; what they have set stays."""
         likelihoods = [copy.deepcopy(member.likelihood) for member in self._members]
-        self._train(split.rows, recipes.brief(plan), kl_weight=self._kl_weight(split.rows))
+        self._train(split.rows, recipes.brief(plan), kl_weight=self._kl_weight())
         for member, likelihood in zip(self._members, likelihoods, strict=True):
             member.likelihood = likelihood
 
@@ -174,8 +173,11 @@ class SIKAEstimator(BaseEstimator, ABC):
         """Adjust freshly trained members to the rows held out."""
 
     def _stays_calibrated(self) -> bool:
-        """Whether further training leaves right what the rows held out have set."""
-        return True
+        """Whether further training would leave right what the rows held out have set.
+
+        It makes most models more certain, for which their noise or temperature had left room.
+        """
+        return False
 
     def _score(self, trial: Trial, split: Split) -> float:
         """Log density of the rows held out; the same for all unless overridden."""
@@ -198,7 +200,7 @@ class SIKAEstimator(BaseEstimator, ABC):
             plan = self._plan(rows, PARTIAL_PASSES)
             # The KL divergence is counted once for all rows seen so far, not for these alone.
             share = float(rows.weight.sum()) / seen
-            self._train(rows, plan, kl_weight=self._kl_weight(rows) * share, schedule="constant")
+            self._train(rows, plan, kl_weight=self._kl_weight() * share, schedule="constant")
             self.weight_seen_ = seen
             self._finish(rows)
 
@@ -221,9 +223,8 @@ class SIKAEstimator(BaseEstimator, ABC):
         self._input = Standardiser.fit(rows.x, rows.weight)
         self.weight_seen_ = float(rows.weight.sum())
 
-    def _kl_weight(self, rows: Rows) -> float:
-        count, classification = len(rows.x), is_classifier(self)
-        return recipes.prior_weight(self.kl_weight, count, classification=classification)
+    def _kl_weight(self) -> float:
+        return recipes.prior_weight(self.kl_weight, classification=is_classifier(self))
 
     def _choices(self, rows: Rows) -> list[recipes.Hidden]:
         """Architectures in question."""

@@ -25,6 +25,7 @@ DOMAINS = ("range", "quantiles")
 # Lightning's work per epoch costs as much as several steps, so an epoch should have this many.
 STEPS_PER_EPOCH = 25
 EVALUATION_SAMPLES = 20
+CLASSIFICATION_KL_WEIGHT = 0.3
 # How much less log density of held-out rows, in nats, a brief training may leave a model with.
 CLOSE = 10.0
 # Initial lengthscales in deviations of a feature: effects start smooth where rows are not many.
@@ -95,14 +96,13 @@ def close(choices: Sequence[Hidden], scores: Sequence[float]) -> list[Hidden]:
     return [hidden for hidden, score in zip(choices, scores, strict=True) if score >= least]
 
 
-def prior_weight(kl_weight: Any, rows: int, *, classification: bool) -> float:
+def prior_weight(kl_weight: Any, *, classification: bool) -> float:
     """Resolve ``"auto"``: 1, the evidence lower bound; less for classes.
 
-    A label says so little that the bound leaves probabilities too close to even; the more so, the
-    more weights a model has, and where rows are held out a temperature tells how far to go.
+    A label says so little that the bound leaves probabilities too close to even.
     """
     if kl_weight == "auto":
-        return 1.0 if not classification else 0.3 if rows < SMALL else 0.2
+        return CLASSIFICATION_KL_WEIGHT if classification else 1.0
     if check_number("kl_weight", kl_weight) < 0:
         raise ValueError(f"kl_weight must not be negative, got {kl_weight}")
     return float(kl_weight)

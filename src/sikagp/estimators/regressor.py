@@ -179,7 +179,6 @@ class SIKARegressor(RegressorMixin, SavedEstimator):
             refit_noise(member, x, self._targets(rows.y).double(), weight)
 
     def _stays_calibrated(self) -> bool:
-        # Further training shrinks the spread of hidden draws, for which the noise had left room.
         return self.hidden_ == PAIRS
 
     def _score(self, trial: Trial, split: Split) -> float:
