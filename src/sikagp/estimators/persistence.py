@@ -16,7 +16,7 @@ from sikagp.serialization import CONFIG
 
 Estimator = TypeVar("Estimator", bound="SavedEstimator")
 
-FILE = "estimator.json"
+FILE, MEMBER = "estimator.json", "member"
 FORMAT = "sikagp-estimator"
 _PLAIN = ("n_features_in_", "weight_seen_", "temperature_", "_seeds", "_flat")
 _ARRAYS = ("classes_", "feature_names_in_", "_ranges", "_offsets", "_importances")
@@ -29,17 +29,23 @@ class SavedEstimator(AdditiveEstimator):
     def save(self, folder: str | os.PathLike[str]) -> Path:
         """Write a fitted estimator to a folder: ``estimator.json`` and one model per member.
 
-        The first goes before and comes last: a half-written estimator is none.
+        An estimator that is there is replaced at once, when everything else is written.
         """
         folder = Path(folder)
         content = self._describe()
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / FILE).unlink(missing_ok=True)
-        for model in folder.glob(f"member[0-9]*/{CONFIG}"):
-            shutil.rmtree(model.parent)
-        for number, member in enumerate(self._members):
-            member.save_pretrained(folder / f"member{number}")
-        write_manifest(folder / FILE, FORMAT, self, content)
+        old = {
+            int(number): model.parent
+            for model in folder.glob(f"{MEMBER}*/{CONFIG}")
+            if (number := model.parent.name.removeprefix(MEMBER)).isdecimal()
+        }
+        first = 1 + max(old, default=-1)
+        names = [f"{MEMBER}{first + number}" for number in range(len(self._members))]
+        for name, member in zip(names, self._members, strict=True):
+            member.save_pretrained(folder / name)
+        write_manifest(folder / FILE, FORMAT, self, content | {"members": names})
+        for path in old.values():
+            shutil.rmtree(path)
         return folder
 
     @classmethod
@@ -60,7 +66,7 @@ class SavedEstimator(AdditiveEstimator):
             elif name in _STANDARDISERS:
                 value = Standardiser.from_config(value)
             setattr(estimator, name, value)
-        members = [folder / f"member{i}" for i in range(content["members"])]
+        members = [folder / str(name) for name in content["members"]]
         estimator._members = [Predictor.from_pretrained(member) for member in members]
         for member in estimator._members:
             member.requires_grad_(False)
@@ -80,7 +86,7 @@ class SavedEstimator(AdditiveEstimator):
                 state[name] = None if value is None else _encode(value)
             elif name in _STANDARDISERS:
                 state[name] = value.get_config()
-        return {"parameters": parameters, "members": len(self._members), "state": state}
+        return {"parameters": parameters, "state": state}
 
 
 def _plain(name: str, value: Any) -> Any:
