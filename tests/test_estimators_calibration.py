@@ -176,24 +176,6 @@ def test_what_falls_behind_early_is_not_trained_to_the_end(monkeypatch):
     assert model.hidden_ == (64,)
 
 
-@pytest.mark.parametrize(("hidden", "last"), [("pairs", 600), ((2,), 540)])
-def test_rows_held_out_are_learned_last_where_the_noise_stays_right(monkeypatch, hidden, last):
-    learned, noise = [], []
-    train = SIKARegressor._train
-
-    def spy(self, rows, plan, **options):
-        learned.append(rows.x)
-        noise.append(self._members[0].likelihood.noise.clone())
-        return train(self, rows, plan, **options)
-
-    monkeypatch.setattr(SIKARegressor, "_train", spy)
-    X = np.random.RandomState(0).rand(600, 2)
-    model = SIKARegressor(hidden=hidden, level=2, max_epochs=40).fit(X, X[:, 0])
-    assert (len(learned[0]), len(learned[-1])) == (540, last)
-    if last == 600:
-        assert torch.equal(model._members[0].likelihood.noise, noise[-1])
-
-
 @pytest.mark.parametrize(("features", "chosen"), [(1, {(1,), (64,)}), (17, {(17,), (64,)})])
 def test_pairs_are_tried_for_few_features_only(monkeypatch, features, chosen):
     tried = []

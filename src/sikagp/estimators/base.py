@@ -117,21 +117,12 @@ class SIKAEstimator(BaseEstimator, ABC):
         if len(trials) > 1:
             trials.sort(key=lambda trial: self._score(trial, split), reverse=True)
         self._members, self.results_ = trials[0]
-        if split.learned is not split.rows and self._stays_calibrated():
-            self._catch_up(split, plan)
 
     def _try(self, hidden: recipes.Hidden, split: Split, plan: recipes.Schedule) -> Trial:
         self._members = self._build(split.rows, hidden)
         results = self._train(split.learned, plan, kl_weight=self._kl_weight())
         self._calibrate(split)
         return Trial(self._members, results)
-
-    def _catch_up(self, split: Split, plan: recipes.Schedule) -> None:
-        """Learn from the rows held out too; what they have set stays."""
-        likelihoods = [copy.deepcopy(member.likelihood) for member in self._members]
-        self._train(split.rows, recipes.brief(plan), kl_weight=self._kl_weight())
-        for member, likelihood in zip(self._members, likelihoods, strict=True):
-            member.likelihood = likelihood
 
     @property
     def hidden_(self) -> recipes.Hidden:
@@ -171,13 +162,6 @@ class SIKAEstimator(BaseEstimator, ABC):
 
     def _calibrate(self, split: Split) -> None:
         """Adjust freshly trained members to the rows held out."""
-
-    def _stays_calibrated(self) -> bool:
-        """Whether further training would leave right what the rows held out have set.
-
-        It makes most models more certain, for which their noise or temperature had left room.
-        """
-        return False
 
     def _score(self, trial: Trial, split: Split) -> float:
         """Log density of the rows held out; the same for all unless overridden."""

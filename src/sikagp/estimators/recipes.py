@@ -86,7 +86,7 @@ def plan_schedule(
 
 
 def brief(plan: Schedule) -> Schedule:
-    """A quarter of the epochs: to see which architectures fall behind, or to learn further rows."""
+    """A quarter of the epochs, enough to see which architectures fall behind."""
     return dataclasses.replace(plan, epochs=-(-plan.epochs // 4))
 
 

@@ -178,9 +178,6 @@ class SIKARegressor(RegressorMixin, SavedEstimator):
         for member in self._members:
             refit_noise(member, x, self._targets(rows.y).double(), weight)
 
-    def _stays_calibrated(self) -> bool:
-        return self.hidden_ == PAIRS
-
     def _score(self, trial: Trial, split: Split) -> float:
         rows = split.held_out
         x = torch.from_numpy(self._input(rows.x))
