@@ -48,6 +48,16 @@ def test_features_go_through_embedding_and_normalisation(normalisation):
     assert_close(model(x).variance, expected.variance)
 
 
+def test_mixed_precision_ends_with_the_backbone():
+    model = DeepKernel(mlp(), 6, 2, embedding=4, level=3).eval()
+    x = torch.randn(5, 3)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        narrow = model.backbone(x)
+        features = model.features(x)
+    assert narrow.dtype == torch.bfloat16
+    assert torch.equal(features, model.standardise(model.embedding(narrow.float())))
+
+
 def test_batches_are_standardised_whatever_their_shape():
     module = BatchStandardisation(3)
     x = 5 + 2 * torch.randn(4, 25, 3)

@@ -289,12 +289,15 @@ def test_numbers_are_logged(tmp_path):
 
 
 def test_mixed_precision_trains():
-    config = TrainingConfig(epochs=2, batch_size=32)
-    model = DeepKernel(nn.Linear(2, 8), 8, 1, level=2)
-    options = {**QUIET, "precision": "bf16-mixed"}
-    result = fit(model, GaussianLikelihood(), rows(), config, trainer_options=options)
+    seen = []
+    backbone = nn.Linear(2, 8)
+    backbone.register_forward_hook(lambda *call: seen.append(call[-1].dtype))
+    config = TrainingConfig(epochs=2, batch_size=32, precision="bf16-mixed")
+    model = DeepKernel(backbone, 8, 1, level=2)
+    result = fit(model, GaussianLikelihood(), rows(), config, trainer_options=QUIET)
     assert math.isfinite(result.history[-1]["loss"])
     assert {p.dtype for p in model.parameters()} == {torch.float32}
+    assert set(seen) == {torch.bfloat16}
 
 
 def test_divergence_and_impossible_options_are_reported(as_users_run):

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import spectral_norm as constrain_spectral_norm
@@ -11,6 +12,7 @@ from sikagp._typing import Float
 from sikagp.domains import RunningDomain
 from sikagp.layers import SIKALayer
 from sikagp.models.architecture import build_layer, describe_layer
+from sikagp.precision import at_least_float32, full_precision
 from sikagp.serialization import Pretrained
 from sikagp.validation import check_choice, check_count
 from sikagp.variational import GaussianMarginals
@@ -95,7 +97,10 @@ class DeepKernel(Pretrained):
         return self.layer(self.features(*args, **kwargs))
 
     def features(self, *args: Any, **kwargs: Any) -> Float[Tensor, "*batch channels"]:
-        """Standardised features, as the SIKA layer sees them."""
+        """Standardised features, as the SIKA layer sees them.
+
+        Mixed precision is for the backbone: embedding and standardisation are computed in full.
+        """
         features = self.backbone(*args, **kwargs)
         if not isinstance(features, Tensor) or features.shape[-1:] != (self.num_features,):
             came = tuple(features.shape) if isinstance(features, Tensor) else type(features)
@@ -103,9 +108,12 @@ class DeepKernel(Pretrained):
                 f"the backbone must return a tensor of shape (*batch, {self.num_features}), "
                 f"got {came}"
             )
-        if self.embedding is not None:
-            features = self.embedding(features)
-        return self.standardise(features)
+        if torch.is_autocast_enabled(features.device.type):
+            features = at_least_float32(features)
+        with full_precision(features.device):
+            if self.embedding is not None:
+                features = self.embedding(features)
+            return self.standardise(features)
 
     def kl_divergence(self) -> Float[Tensor, ""]:
         """KL(q || prior) of the SIKA layer; the backbone is not Bayesian."""

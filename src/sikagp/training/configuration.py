@@ -42,6 +42,8 @@ class TrainingConfig:
             ``{0: "none", 2: 2}``; see :meth:`sikagp.models.DeepKernel.set_trainable`.
         levels: from which epoch all grids have at least which level, such as ``{5: 4, 10: 5}``;
             coarse to fine, in one process only.
+        precision: of the computation, as Lightning names it; ``"bf16-mixed"`` computes a network in
+            half precision where that is safe, and SIKA layers in full.
         num_workers: processes that load data; tensors need none.
         seed: of the split, of the order of rows and of all draws.
     """
@@ -66,6 +68,7 @@ class TrainingConfig:
     patience: int | None = None
     trainable: Mapping[int, str | int | Sequence[str]] = dataclasses.field(default_factory=dict)
     levels: Mapping[int, int] = dataclasses.field(default_factory=dict)
+    precision: str = "32-true"
     num_workers: int = 0
     seed: int = 0
 

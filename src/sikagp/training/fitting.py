@@ -71,8 +71,8 @@ def fit(
         folder: where a checkpoint is kept after every epoch. If it holds one of a run with the
             same options, that run is resumed, and ends as if it had never stopped.
         callbacks: further callbacks of Lightning.
-        trainer_options: further options of Lightning's Trainer, such as ``precision``,
-            ``devices``, ``num_nodes``, ``strategy``, ``logger`` or ``enable_progress_bar``.
+        trainer_options: further options of Lightning's Trainer, such as ``devices``,
+            ``num_nodes``, ``strategy``, ``logger`` or ``enable_progress_bar``.
     """
     config = config or TrainingConfig()
     rows = RowsModule(data, validation_data, config)
@@ -128,6 +128,7 @@ def _options(
     options: dict[str, Any] = {
         "max_epochs": config.epochs,
         "gradient_clip_val": config.gradient_clip,
+        "precision": config.precision,
         "logger": False,
         "enable_checkpointing": folder is not None,
         "enable_model_summary": False,

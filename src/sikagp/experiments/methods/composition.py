@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from sikagp._typing import Float
 from sikagp.mixtures import GaussianMixture
 from sikagp.models import DeepGP, DeepKernel
+from sikagp.precision import full_precision
 from sikagp.variational import GaussianMarginals
 
 
@@ -58,7 +59,9 @@ class OnFeatures(DeepKernel):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Marginals or mixture, as the head gives them; arguments go to the backbone."""
-        return self.layer(self.features(*args, **kwargs))
+        features = self.features(*args, **kwargs)
+        with full_precision(features.device):
+            return self.layer(features)
 
 
 class FlipoutDeepGP(DeepGP):
