@@ -108,11 +108,11 @@ def test_several_targets_are_refused():
         nearest_neighbours(Problem(2, 2, "regression", {}, {}))
 
 
-def negative_log_density(x, y, lengthscale, noise, constant=0.0, scale=math.log(2)) -> torch.Tensor:
+def negative_log_density(x, y, lengthscale, scale, noise) -> torch.Tensor:
     """Of the marginal likelihood, per row, from the dense covariance of an RBF kernel."""
     gram = scale * torch.exp(-0.5 * torch.cdist(x, x).square() / lengthscale**2)
     gram = gram + noise * torch.eye(len(x), dtype=x.dtype)
-    normal = torch.distributions.MultivariateNormal(torch.full_like(y, constant), gram)
+    normal = torch.distributions.MultivariateNormal(torch.zeros_like(y), gram)
     return -normal.log_prob(y) / len(y)
 
 
@@ -123,7 +123,9 @@ def test_the_exact_gp_minimises_the_negative_log_marginal_likelihood():
     report = method.fit((x, y), None, seed=0)
     losses = [entry["loss"] for entry in report.history]
     # GPyTorch starts noise and scale at softplus(0), lengthscales at sqrt(2) here.
-    start = negative_log_density(x.double(), y.double(), math.sqrt(2), math.log(2) + 1e-4)
+    start = negative_log_density(
+        x.double(), y.double(), math.sqrt(2), math.log(2), math.log(2) + 1e-4
+    )
     assert losses[0] == pytest.approx(start.item(), rel=1e-4)
     assert losses == sorted(losses, reverse=True)
     assert report.epochs == 3

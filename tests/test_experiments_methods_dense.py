@@ -52,6 +52,9 @@ def test_weights_start_near_zero_and_almost_certain():
     assert layer.weight_mean.std().item() == pytest.approx(0.1, rel=0.1)
     assert layer.weight_scale.max() < 0.2
     assert_close(layer.bias_mean, torch.zeros(4))
+    # Those of a network are draws from the prior.
+    means = BayesianLinear(300, 4, activation="relu").weight_mean
+    assert means.std().item() == pytest.approx(1, rel=0.1)
 
 
 def test_unknown_names_are_refused():

@@ -1,11 +1,15 @@
 """Heads: what every name builds from its options, and where grids and inducing points lie."""
 
+from types import SimpleNamespace
+
+import gpytorch
 import pytest
 import torch
 from torch import nn
 from torch.testing import assert_close
 
 from sikagp import Domain, SIKALayer
+from sikagp.experiments.methods import trained as methods
 from sikagp.experiments.methods.base import Problem
 from sikagp.experiments.methods.bayesian import BayesianLinear
 from sikagp.experiments.methods.heads import HEADS, Inputs
@@ -183,3 +187,28 @@ def test_draws_of_classes_are_as_many_as_asked_for():
     method = trained("sika", "classification", 4, level=2, train_samples=2, test_samples=6)
     method.model.eval()
     assert method.predict(torch.randn(1100, 3)).shape == (6, 1100, 4)
+
+
+@pytest.mark.parametrize(("options", "draws"), [({}, 20), ({"train_samples": 3}, 3)])
+def test_training_draws_as_often_as_asked_for(monkeypatch, options, draws):
+    seen = []
+
+    def fit(*_, **__):
+        seen.append(gpytorch.settings.num_likelihood_samples.value())
+        return SimpleNamespace(history=[])
+
+    monkeypatch.setattr(methods, "fit", fit)
+    method = Trained("sika", Problem(3, 2, "classification", {"level": 2, **options}, {}))
+    method.fit((ROWS, torch.zeros(len(ROWS)).long()), None, seed=0)
+    assert seen == [draws]
+
+
+def test_models_start_by_their_seed(monkeypatch):
+    monkeypatch.setattr(methods, "fit", lambda *_, **__: SimpleNamespace(history=[]))
+    starts = []
+    for seed in (0, 0, 1):
+        method = Trained("bnn", Problem(3, 1, "regression", {"hidden": [2]}, {}))
+        method.fit((ROWS, torch.zeros(len(ROWS))), None, seed=seed)
+        starts.append(method.model.layers[0].weight_mean.detach())
+    assert torch.equal(starts[0], starts[1])
+    assert not torch.equal(starts[0], starts[2])

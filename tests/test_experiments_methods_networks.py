@@ -82,6 +82,7 @@ def test_masks_are_no_part_of_a_checkpoint_and_repeat():
     assert torch.equal(first.mask0, second.mask0)
     assert not any("mask" in name for name in first.state_dict())
     assert first.mask0.shape == (50, 1, 8)
+    assert (DropoutNetwork((2, 8, 1)).rate, first.rate) == (0.1, 0.5)
 
 
 def test_bad_rates_and_activations_are_refused():
