@@ -10,7 +10,7 @@ MEASURES = {"auroc": auroc, "auprc": auprc, "fpr95": fpr_at_tpr}
 
 
 def detection(
-    known: Float[Tensor, " rows"], foreign: Float[Tensor, " others"], suffix: str = ""
+    known: Float[Tensor, " rows"], foreign: Float[Tensor, " others"], *, suffix: str = ""
 ) -> dict[str, float]:
     """AUROC, AUPRC and FPR at 95% TPR of one score; foreign rows are the positive ones."""
     score = torch.cat([known, foreign])

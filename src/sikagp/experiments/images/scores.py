@@ -48,10 +48,10 @@ def detection_scores(
 
     Mutual information needs several draws; with one it says nothing and is left out.
     """
-    found = detection(*(predictive_entropy(draws.mean(0)) for draws in (known, foreign)))
+    found = detection(predictive_entropy(known.mean(0)), predictive_entropy(foreign.mean(0)))
     if len(known) > 1:
-        doubt = (mutual_information(draws) for draws in (known, foreign))
-        found |= detection(*doubt, suffix="_mutual_information")
+        doubts = mutual_information(known), mutual_information(foreign)
+        found |= detection(*doubts, suffix="_mutual_information")
     return found
 
 
