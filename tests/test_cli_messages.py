@@ -129,11 +129,11 @@ def test_bars_are_for_one_run_at_a_time_on_a_terminal(monkeypatch):
         assert not reproduction._progress(2)
 
 
-def test_messages_are_shown_while_runs_last_and_not_after(capsys):
+def test_messages_are_shown_while_runs_last_and_not_after(capsys, caplog):
+    caplog.set_level(logging.ERROR, "sikagp.experiments")
     logger = logging.getLogger("sikagp.experiments.anything")
-    before = logging.getLogger("sikagp.experiments").level
     with reproduction._messages():
         logger.info("half way")
     logger.info("later")
     assert capsys.readouterr().err == "half way\n"
-    assert logging.getLogger("sikagp.experiments").level == before
+    assert logging.getLogger("sikagp.experiments").level == logging.ERROR

@@ -231,6 +231,9 @@ def test_rows_depend_on_the_seed_beyond_the_split():
     # Ten splits: the eleventh seed has the first split, and other held-out rows.
     torch.testing.assert_close(first.test[0], later.test[0])
     assert not torch.equal(first.validation[1], later.validation[1])
+    third = prepare(table, options, seed=3).test[1]
+    expected = table.y[table.split(3)[1]]
+    assert torch.equal(third.argsort(), expected.argsort())
 
 
 def test_calibration_needs_held_out_rows():

@@ -101,10 +101,10 @@ class Band(nn.Module):
 @pytest.mark.usefixtures("as_users_run")
 def test_coverage_and_width_by_hand():
     x = torch.tensor([-5.0, -4.0, -3.0, 0.0, 1.0, 3.0, 4.0, 5.0], dtype=torch.float64)
-    f = torch.tensor([3.9, 4.0, 1.9, 2.0, -1.9, 0.0, 0.0, -3.9], dtype=torch.float64)
+    f = torch.tensor([3.9, 4.0, 1.9, 2.0, -1.9, 0.0, 0.0, -4.0], dtype=torch.float64)
     found = score(Band(), (x, f))
     assert found["coverage inside"] == pytest.approx(3 / 4)
-    assert found["coverage outside"] == pytest.approx(3 / 4)
+    assert found["coverage outside"] == pytest.approx(1 / 2)
     assert (found["deviation inside"], found["deviation outside"]) == (1, 2)
 
 

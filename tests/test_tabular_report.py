@@ -40,7 +40,7 @@ def _close_figures():
 
 def evaluation() -> Evaluation:
     mean = np.array([1.0, 2.0, 4.0])
-    predictions = pd.DataFrame({"mean": mean, "std": 1.0, "lower": mean - 1, "upper": mean + 3})
+    predictions = pd.DataFrame({"mean": mean, "std": 2.0, "lower": mean - 1, "upper": mean + 3})
     return Evaluation(np.array([0.0, 2.5, 3.0]), predictions, {"rmse": 0.75, "coverage_95": 1.0})
 
 
@@ -63,7 +63,7 @@ def test_coverage_is_that_of_the_predicted_deviations(monkeypatch):
     monkeypatch.setattr(report.plots, "plot_coverage", seen.append)
     report._covered(evaluation())
     errors = [-1.0, 0.5, -1.0]
-    expected = [0.5 * (1 + math.erf(error / math.sqrt(2))) for error in errors]
+    expected = [0.5 * (1 + math.erf(error / 2 / math.sqrt(2))) for error in errors]
     assert seen[0].tolist() == pytest.approx(expected)
 
 
