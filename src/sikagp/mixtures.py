@@ -111,7 +111,11 @@ def invert_cdf(
 
 
 def as_mixture(output: GaussianMarginals | GaussianMixture) -> GaussianMixture:
-    """See marginals as a mixture of one component; a mixture passes through."""
+    """See marginals as a mixture of one component; a mixture passes through.
+
+    Shape:
+        Marginals (*batch, outputs), components (1, *batch, outputs).
+    """
     if isinstance(output, GaussianMixture):
         return output
     if not isinstance(output, GaussianMarginals):
@@ -124,7 +128,10 @@ def as_mixture(output: GaussianMarginals | GaussianMixture) -> GaussianMixture:
 
 
 def concatenate(mixtures: Sequence[GaussianMixture], dim: int) -> GaussianMixture:
-    """Put mixtures together along a dimension of their components: 0 adds components, 1 rows."""
+    """Put mixtures together along a dimension of their components, shape (samples, rows, outputs).
+
+    0 adds components, 1 rows.
+    """
     parts = [mixture.components for mixture in mixtures]
     mean, variance = (
         torch.cat([getattr(part, name) for part in parts], dim) for name in ("mean", "variance")

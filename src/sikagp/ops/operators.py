@@ -31,7 +31,11 @@ def _define(name: str, schema: str) -> Any:
 
 @_define("node_states", f"(Tensor weight, {_TREE}) -> Tensor")
 def node_states(weight: Tensor, *tree: Tensor) -> Tensor:
-    """Weights in dyadic order to states at nodes; see ``table.node_states``."""
+    """Weights in dyadic order to states at nodes; see ``table.node_states``.
+
+    Shape:
+        Weights and states (features, nodes, s, outputs).
+    """
     return backend_for(weight).node_states(weight, BridgeTree(*tree))
 
 
@@ -42,7 +46,7 @@ def node_states(weight: Tensor, *tree: Tensor) -> Tensor:
 def node_states_backward(
     d_states: Tensor, states: Tensor, weight: Tensor, *tree: Tensor
 ) -> tuple[Tensor, ...]:
-    """Gradients of the weights and of the tree."""
+    """Gradients of the weights and of the tree, of their shape (features, ...)."""
     backend = backend_for(weight)
     d_weight, d_tree = backend.node_states_backward(d_states, states, weight, BridgeTree(*tree))
     return d_weight, *d_tree
@@ -50,7 +54,11 @@ def node_states_backward(
 
 @_define("cell_covariances", f"(Tensor scale, {_TREE}) -> Tensor")
 def cell_covariances(scale: Tensor, *tree: Tensor) -> Tensor:
-    """Scales of weights to covariances of neighbouring states; see ``table.cell_covariances``."""
+    """Scales of weights to covariances of neighbouring states; see ``table.cell_covariances``.
+
+    Shape:
+        Scales (features, nodes, s, outputs), table (features, nodes, 2, s, s, outputs).
+    """
     return backend_for(scale).cell_covariances(scale, BridgeTree(*tree))
 
 
@@ -61,7 +69,7 @@ def cell_covariances(scale: Tensor, *tree: Tensor) -> Tensor:
 def cell_covariances_backward(
     d_table: Tensor, table: Tensor, scale: Tensor, *tree: Tensor
 ) -> tuple[Tensor, ...]:
-    """Gradients of the scales and of the tree."""
+    """Gradients of the scales and of the tree, of their shape (features, ...)."""
     backend = backend_for(scale)
     d_scale, d_tree = backend.cell_covariances_backward(d_table, table, scale, BridgeTree(*tree))
     return d_scale, *d_tree
@@ -71,7 +79,11 @@ def cell_covariances_backward(
 def interpolate(
     cell: Tensor, left: Tensor, right: Tensor, states: Tensor, covariances: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Mean and variance from the two ends of each cell; see ``table.interpolate``."""
+    """Mean and variance from the two ends of each cell; see ``table.interpolate``.
+
+    Shape:
+        Cells (rows, features), weights (rows, features, s), mean and variance (rows, outputs).
+    """
     return backend_for(states).interpolate(cell, left, right, states, covariances)
 
 
@@ -82,7 +94,7 @@ def interpolate(
 def interpolate_backward(
     d_mean: Tensor, d_variance: Tensor, cell: Tensor, *point: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of the two-point weights and of the tables."""
+    """Gradients of the two-point weights, shape (rows, features, s), and of the tables."""
     return backend_for(d_mean).interpolate_backward(d_mean, d_variance, cell, *point)
 
 
@@ -92,7 +104,11 @@ def _bundled(tensors: tuple[Tensor, ...]) -> tuple[Points, OwnParameters, Bridge
 
 @_define("moments", f"({_TRAINED}) -> (Tensor, Tensor)")
 def moments(cell: Tensor, near: Tensor, *others: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and variance from weights and raw scales, through tables that are not kept."""
+    """Mean and variance from weights and raw scales, through tables that are not kept.
+
+    Shape:
+        Cells (rows, features), weights (features, nodes, s, outputs), results (rows, outputs).
+    """
     return backend_for(near).moments(*_bundled((cell, near, *others)))
 
 
@@ -112,7 +128,11 @@ def moments_backward(d_mean: Tensor, d_variance: Tensor, *inputs: Tensor) -> tup
 def point_weights(
     unit: Tensor, rate: Tensor, nodes: Tensor | None, level: int, s: int, *shares: float
 ) -> tuple[Tensor, ...]:
-    """Two-point weights, residuals and cells, Laplace and Matérn; compiled backend only."""
+    """Two-point weights, residuals and cells, Laplace and Matérn; compiled backend only.
+
+    Shape:
+        Units, residuals and cells (rows, features), weights (rows, features, s).
+    """
     cell, *points = backend_for(unit).point_weights(unit, rate, nodes, level, s, shares)
     return *points, cell
 
@@ -123,7 +143,7 @@ def point_weights(
     f" {_COORDINATES}, {_SHARES}) -> (Tensor, Tensor)",
 )
 def point_weights_backward(d_near: Tensor, *inputs: Any) -> tuple[Tensor, Tensor]:
-    """Gradients of unit coordinates and rates."""
+    """Gradients of unit coordinates, shape (rows, features), and rates, shape (features,)."""
     *tensors, between, beyond = inputs
     return backend_for(d_near).point_weights_backward(d_near, *tensors, (between, beyond))
 
@@ -136,7 +156,7 @@ def bridge_tree(rate: Tensor, *inputs: Any) -> tuple[Tensor, ...]:
 
 @_define("bridge_tree_backward", f"({_TREE}, {_RATES}, Tensor? nodes) -> (Tensor, Tensor)")
 def bridge_tree_backward(d_boundary: Tensor, *inputs: Any) -> tuple[Tensor, Tensor]:
-    """Gradients of rates and prior deviations."""
+    """Gradients of rates and prior deviations, shape (features,)."""
     *d_tree, rate, scale, nodes = d_boundary, *inputs
     return backend_for(rate).bridge_tree_backward(BridgeTree(*d_tree), rate, scale, nodes)
 

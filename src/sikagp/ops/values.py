@@ -14,7 +14,12 @@ _POINTS = "Tensor cell, Tensor left, Tensor right, Tensor states"
 
 @torch.library.custom_op("sikagp::node_values", mutates_args=(), schema=f"({_POINTS}) -> Tensor")
 def node_values(cell: Tensor, left: Tensor, right: Tensor, states: Tensor) -> Tensor:
-    """Sum over features of ``left z_c + right z_(c+1)``; every sample has points and states."""
+    """Sum over features of ``left z_c + right z_(c+1)``; every sample has points and states.
+
+    Shape:
+        Cells (samples, rows, features), weights (samples, rows, features, s), states (samples,
+        features, nodes, s, outputs), values (samples, rows, outputs).
+    """
     if compiled_for(states) is None:
         return _formula(cell, left, right, states)
     from sikagp.ops.compilation import run_compiled
@@ -38,7 +43,7 @@ def node_values(cell: Tensor, left: Tensor, right: Tensor, states: Tensor) -> Te
 def node_values_backward(
     d_values: Tensor, cell: Tensor, left: Tensor, right: Tensor, states: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of the two-point weights and of the states."""
+    """Gradients of the two-point weights, shape (samples, rows, features, s), and the states."""
     d_left, d_right, d_states = empty_like(left, right, states)
     if compiled_for(states) is None:
         sample, feature = _places(cell)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from sikagp._typing import Float
+from sikagp._typing import Bool, Float
 from sikagp.tabular.files import TableError
 from sikagp.validation import check_choice
 
@@ -46,7 +46,7 @@ class NumberColumn:
         """Names of the features that the column becomes."""
         return [self.name, f"{self.name} is missing"] if self.flag_missing else [self.name]
 
-    def encode(self, cells: pd.Series, missing: str) -> np.ndarray:
+    def encode(self, cells: pd.Series, missing: str) -> Float[np.ndarray, "rows features"]:
         """Turn cells into features of shape (rows, features)."""
         values = as_numbers(cells)
         absent = np.isnan(values)
@@ -68,7 +68,7 @@ class CategoryColumn:
         """Names of the features that the column becomes."""
         return [f"{self.name} = {category}" for category in self.categories]
 
-    def encode(self, cells: pd.Series, missing: str) -> np.ndarray:
+    def encode(self, cells: pd.Series, missing: str) -> Float[np.ndarray, "rows features"]:
         """Turn cells into features of shape (rows, features)."""
         absent = cells.isna().to_numpy()
         if absent.any():
@@ -196,7 +196,7 @@ def as_numbers(cells: pd.Series) -> Float[np.ndarray, " rows"]:
     return values
 
 
-def count(marks: np.ndarray, what: str) -> str:
+def count(marks: Bool[np.ndarray, " rows"], what: str) -> str:
     """How many marks are set, in words."""
     number = int(marks.sum())
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
@@ -235,7 +235,7 @@ def _infer(cells: pd.Series, *, force: bool) -> Column:
     return CategoryColumn(name, tuple(categories))
 
 
-def _check_missing(name: str, absent: np.ndarray, missing: str) -> None:
+def _check_missing(name: str, absent: Bool[np.ndarray, " rows"], missing: str) -> None:
     row, rows = int(np.flatnonzero(absent)[0]) + 1, count(absent, "such row")
     if missing == "refuse":
         raise TableError(f"column {name!r}, row {row}: the value is missing ({rows})")

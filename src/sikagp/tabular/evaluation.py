@@ -5,8 +5,10 @@ import dataclasses
 import numpy as np
 import pandas as pd
 import torch
+from torch import Tensor
 
 from sikagp import metrics
+from sikagp._typing import Float, Int, Shaped
 from sikagp.tabular.model import TabularModel, target_values
 
 LEVEL = 0.95
@@ -16,7 +18,7 @@ LEVEL = 0.95
 class Evaluation:
     """Targets and predictions of the test rows, and scores beside the best constant prediction."""
 
-    target: np.ndarray
+    target: Shaped[np.ndarray, " rows"]
     predictions: pd.DataFrame
     scores: dict[str, float]
 
@@ -34,16 +36,16 @@ def evaluate(model: TabularModel, train: pd.DataFrame, test: pd.DataFrame) -> Ev
 
 
 def class_probabilities(
-    model: TabularModel, predictions: pd.DataFrame, target: np.ndarray
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Probabilities, shape (rows, classes), and numbers of the true classes, shape (rows,)."""
+    model: TabularModel, predictions: pd.DataFrame, target: Shaped[np.ndarray, " rows"]
+) -> tuple[Float[Tensor, "rows classes"], Int[Tensor, " rows"]]:
+    """Probabilities of all classes, and numbers of the true ones."""
     classes = model.estimator.classes_
     probs = torch.tensor(predictions.iloc[:, -len(classes) :].to_numpy())
     return probs, torch.from_numpy(np.searchsorted(classes, target))
 
 
 def _regression_scores(
-    predictions: pd.DataFrame, target: np.ndarray, constant: float
+    predictions: pd.DataFrame, target: Float[np.ndarray, " rows"], constant: float
 ) -> dict[str, float]:
     mean, std, y = (
         torch.tensor(values) for values in (predictions["mean"], predictions["std"], target)
@@ -58,7 +60,10 @@ def _regression_scores(
 
 
 def _classification_scores(
-    model: TabularModel, predictions: pd.DataFrame, target: np.ndarray, known: np.ndarray
+    model: TabularModel,
+    predictions: pd.DataFrame,
+    target: Shaped[np.ndarray, " rows"],
+    known: Shaped[np.ndarray, " known"],
 ) -> dict[str, float]:
     probs, label = class_probabilities(model, predictions, target)
     values, counts = np.unique(known, return_counts=True)

@@ -12,8 +12,8 @@ _UNSIGNED_BYTE = 8
 _PIXELS = 3 * 32 * 32
 
 
-def read_idx(path: Path, *, dimensions: int) -> np.ndarray:
-    """Array of a gzipped idx file: 0, 0, type, number of dimensions, sizes, then the bytes."""
+def read_idx(path: Path, *, dimensions: int) -> UInt8[np.ndarray, "*sizes"]:
+    """Array of a gzipped idx file: 0, 0, type, number of dimensions, its shape, then the bytes."""
     try:
         content = gzip.decompress(path.read_bytes())
     except (OSError, EOFError) as error:
@@ -31,7 +31,7 @@ def read_idx(path: Path, *, dimensions: int) -> np.ndarray:
 
 
 def read_records(path: Path, *, label_bytes: int) -> UInt8[np.ndarray, "rows length"]:
-    """Records of a CIFAR file, one row each: label bytes, then 3072 bytes of pixels."""
+    """Records of a CIFAR file, of shape (rows, length): label bytes, then 3072 of pixels."""
     content = np.fromfile(path, np.uint8)
     length = label_bytes + _PIXELS
     if len(content) == 0 or len(content) % length:
@@ -41,6 +41,8 @@ def read_records(path: Path, *, label_bytes: int) -> UInt8[np.ndarray, "rows len
     return content.reshape(-1, length)
 
 
-def records_to_images(records: np.ndarray, *, label_bytes: int) -> tuple[np.ndarray, np.ndarray]:
-    """Pixels (rows, 3, 32, 32) and the last, finest label of every record."""
+def records_to_images(
+    records: UInt8[np.ndarray, "rows length"], *, label_bytes: int
+) -> tuple[UInt8[np.ndarray, "rows 3 32 32"], UInt8[np.ndarray, " rows"]]:
+    """Pixels of shape (rows, 3, 32, 32) and the last, finest label of every record."""
     return records[:, label_bytes:].reshape(-1, 3, 32, 32), records[:, label_bytes - 1]

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from sikagp._typing import Shaped, UInt8
 from sikagp.experiments.data.errors import DataError
 from sikagp.experiments.data.location import find
 from sikagp.experiments.data.sources import Source
@@ -17,7 +18,7 @@ _SIDE, _TILE = 100, 32
 _ROWS = _SIDE * _SIDE
 
 
-def read_tiles(path: Path) -> np.ndarray:
+def read_tiles(path: Path) -> UInt8[np.ndarray, "10000 3 32 32"]:
     """Tiles of a mosaic, row by row, as (10000, 3, 32, 32) bytes."""
     try:
         with Image.open(path) as picture:
@@ -30,8 +31,8 @@ def read_tiles(path: Path) -> np.ndarray:
     return tiles.transpose(0, 2, 4, 1, 3).reshape(_ROWS, 3, _TILE, _TILE)
 
 
-def mosaic_records(batch: str, source: Source) -> np.ndarray | None:
-    """Records of a CIFAR-10 batch rebuilt from its mosaic, if a data folder has it.
+def mosaic_records(batch: str, source: Source) -> UInt8[np.ndarray, "10000 3073"] | None:
+    """Records of shape (10000, 3073) of a CIFAR-10 batch, from its mosaic if a folder has it.
 
     The result is checked against the hash of the official file.
     """
@@ -48,7 +49,7 @@ def mosaic_records(batch: str, source: Source) -> np.ndarray | None:
     return records
 
 
-def read_derived_svhn() -> tuple[np.ndarray, np.ndarray]:
+def read_derived_svhn() -> tuple[UInt8[np.ndarray, "10000 3 32 32"], Shaped[np.ndarray, " 10000"]]:
     """Pixels and labels of house-number digits that were cut out of the full test images."""
     mosaic, labels = find(DERIVED_SVHN), find(_SVHN_LABELS)
     if mosaic is None or labels is None:

@@ -2,24 +2,14 @@
 
 from collections.abc import Callable
 
-import torch
 from torch import Tensor
 
 from sikagp._typing import Float, Int
 from sikagp.calibration import fit_temperature, temper
 from sikagp.experiments.data import Images
+from sikagp.experiments.detection import detection
 from sikagp.experiments.images.corruptions import CORRUPTIONS, SEVERITIES, corrupt
-from sikagp.metrics import (
-    accuracy,
-    auprc,
-    auroc,
-    brier,
-    ece,
-    fpr_at_tpr,
-    mutual_information,
-    nll,
-    predictive_entropy,
-)
+from sikagp.metrics import accuracy, brier, ece, mutual_information, nll, predictive_entropy
 
 Draws = Float[Tensor, "samples rows classes"]
 
@@ -58,20 +48,11 @@ def detection_scores(
 
     Mutual information needs several draws; with one it says nothing and is left out.
     """
-    positive = torch.cat([torch.zeros(known.shape[1]), torch.ones(foreign.shape[1])]).long()
-    entropy = [predictive_entropy(draws.mean(0)) for draws in (known, foreign)]
-    found = _detection(torch.cat(entropy), positive)
+    found = detection(predictive_entropy(known.mean(0)), predictive_entropy(foreign.mean(0)))
     if len(known) > 1:
-        doubt = [mutual_information(draws) for draws in (known, foreign)]
-        found |= _detection(torch.cat(doubt), positive, suffix="_mutual_information")
+        doubts = mutual_information(known), mutual_information(foreign)
+        found |= detection(*doubts, suffix="_mutual_information")
     return found
-
-
-def _detection(score: Tensor, positive: Tensor, suffix: str = "") -> dict[str, float]:
-    measures = {"auroc": auroc, "auprc": auprc, "fpr95": fpr_at_tpr}
-    return {
-        f"{name}{suffix}": float(measure(score, positive)) for name, measure in measures.items()
-    }
 
 
 def corruption_scores(predict: Callable[[Images], Draws], images: Images) -> dict[str, float]:

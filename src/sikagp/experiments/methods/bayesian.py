@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from sikagp._typing import Float
 from sikagp.additive import INITIAL_SCALE
 from sikagp.ops.divergence import standard_normal_kl
+from sikagp.validation import check_choice
 from sikagp.variational import GaussianMarginals, PositiveParameter, inverse_softplus
 
 ACTIVATIONS = {"identity": nn.Identity, "relu": nn.ReLU, "silu": nn.SiLU, "tanh": nn.Tanh}
@@ -57,7 +58,7 @@ class BayesianLinear(MeanFieldLinear):
     def __init__(self, in_features: int, out_features: int, *, activation: str) -> None:
         super().__init__(in_features, out_features, spread=1.0)
         self.in_features = in_features
-        self.activation = ACTIVATIONS[activation]()
+        self.activation = ACTIVATIONS[check_choice("activation", activation, ACTIVATIONS)]()
         # Half of the units of a rectifier are silent.
         gain = 1.0 if activation in ("identity", "tanh") else 2.0
         self.scale = math.sqrt(gain / in_features)

@@ -44,7 +44,7 @@ class Group:
         scale: at which they ran.
         recipe: of the first.
         metrics: numbers of each run that has them.
-        histories: numbers of every epoch, for each run.
+        histories: numbers of every epoch, for each run; None where one was not finite.
         runs: how many there are.
     """
 
@@ -53,7 +53,7 @@ class Group:
     scale: str
     recipe: Mapping[str, Any]
     metrics: Mapping[str, Sequence[float]]
-    histories: Sequence[Sequence[Mapping[str, float]]]
+    histories: Sequence[Sequence[Mapping[str, float | None]]]
     runs: int
 
     def mean(self, metric: str) -> float | None:

@@ -10,7 +10,7 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
-from sikagp._typing import Int
+from sikagp._typing import Float, Int
 from sikagp.experiments import data
 from sikagp.experiments.backbones import (
     build_backbone,
@@ -122,16 +122,12 @@ def run(cell: Cell) -> dict[str, Any]:
     _keep_backbone(method, cell)
 
     def predict(images: Images, rows: Tensor | None = None) -> Draws:
-        draws = method.predict(inputs.predict(images, rows))
-        if not isinstance(draws, Tensor):
-            raise TypeError(f"{cell.recipe.method} predicted {type(draws).__name__}, not classes")
-        return draws
+        return _class_draws(method, inputs.predict(images, rows))
 
     ready = inputs.predict(test)
     start = time.perf_counter()
-    method.predict(ready)
+    draws = _class_draws(method, ready)
     seconds = time.perf_counter() - start
-    draws = predict(test)
     _draw_reliability(draws, test.labels, cell)
     scores = classification_scores(draws, test.labels)
     if len(held):
@@ -183,6 +179,13 @@ def _inputs(cell: Cell, options: ImageOptions, train: Images) -> LiveInputs | Fr
     return FrozenInputs(backbone, normalise, views=options.views, device=cell.device)
 
 
+def _class_draws(method: Method, x: Float[Tensor, "rows *features"]) -> Draws:
+    draws = method.predict(x)
+    if not isinstance(draws, Tensor):
+        raise TypeError(f"expected draws of classes, but {type(draws).__name__} was predicted")
+    return draws
+
+
 def _keep_backbone(method: Method, cell: Cell) -> None:
     """Save a backbone that was trained here, for recipes that build on it."""
     model = getattr(method, "model", None)
@@ -199,7 +202,7 @@ def _elbo(cell: Cell, history: list[dict[str, float]]) -> float:
     return -history[-1]["loss"]
 
 
-def _draw_reliability(draws: Draws, labels: Tensor, cell: Cell) -> None:
+def _draw_reliability(draws: Draws, labels: Int[Tensor, " rows"], cell: Cell) -> None:
     with rc_context({**STYLE, "legend.fontsize": 7}):
         figure = Figure(figsize=(3.4, 3.6), layout="constrained")
         plot_reliability(draws.mean(0), labels, ax=figure.subplots())

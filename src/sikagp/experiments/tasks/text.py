@@ -13,19 +13,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sikagp._typing import Float, Int
 from sikagp.experiments.cell import Cell
 from sikagp.experiments.data import Intents, Utterances, clinc150
 from sikagp.experiments.data.location import cache_folder
 from sikagp.experiments.methods import Method, Problem, build_method
 from sikagp.experiments.tasks import Best
-from sikagp.experiments.text.features import cached_features
+from sikagp.experiments.text.features import cached_features, center_and_scale
 from sikagp.experiments.text.finetuning import FineTuning, finetuned_features
 from sikagp.experiments.text.mahalanobis import Mahalanobis
 from sikagp.experiments.text.random_features import SNGP
 from sikagp.experiments.text.scores import detection_scores, doubts, in_scope_scores
 from sikagp.integrations.transformers.encoders import load_encoder
 from sikagp.integrations.transformers.features import tokenize
+from sikagp.validation import check_choice
 
+DATA = ("clinc150",)
 # The paper scores by predictive entropy.
 MAIN_SCORE = "entropy"
 CRITERIA: Mapping[str, Best] = {
@@ -59,6 +62,9 @@ class TextOptions:
     pretrained: bool = False
     rows: int | None = None
 
+    def __post_init__(self) -> None:
+        check_choice("name", self.name, DATA)
+
 
 def run(cell: Cell) -> dict[str, Any]:
     """Train one head and score it; returns metrics, timings and the history of training."""
@@ -91,7 +97,7 @@ def text_cache() -> Path:
 
 def prepare(
     intents: Intents, options: TextOptions, *, seed: int, folder: Path
-) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+) -> tuple[dict[str, Float[Tensor, "_ features"]], dict[str, Int[Tensor, " _"]]]:
     """Features and labels of ``train``, ``validation`` and ``test``, and what lies outside them.
 
     Out-of-scope texts are ``outside_validation`` and ``outside_test``.
@@ -126,9 +132,11 @@ def prepare(
     return features, {name: part.labels for name, part in parts.items()}
 
 
-def _scaled(features: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Centre features and divide all by one number: some of an encoder's never vary."""
-    center, scale = features["train"].mean(0), features["train"].std(0).mean()
+def _scaled(
+    features: Mapping[str, Float[Tensor, "_ features"]],
+) -> dict[str, Float[Tensor, "_ features"]]:
+    """Centre and scale all parts as the training rows are."""
+    center, scale = center_and_scale(features["train"])
     return {name: (rows - center) / scale for name, rows in features.items()}
 
 
@@ -152,7 +160,9 @@ def make_method(cell: Cell, in_features: int, num_classes: int) -> Method:
 
 
 def evaluate(
-    method: Method, features: Mapping[str, Tensor], labels: Mapping[str, Tensor]
+    method: Method,
+    features: Mapping[str, Float[Tensor, "_ features"]],
+    labels: Mapping[str, Int[Tensor, " _"]],
 ) -> dict[str, float]:
     """Scores of a trained method on the test split, with and without a temperature.
 

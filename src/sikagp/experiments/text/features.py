@@ -29,3 +29,10 @@ def fingerprint(encoder: PreTrainedModel) -> list[str]:
     state = sorted(encoder.state_dict().items())
     names = json.dumps([config, [name for name, _ in state]], sort_keys=True, default=str)
     return [type(encoder).__name__, names, hash_tensors(value for _, value in state)]
+
+
+def center_and_scale(
+    features: Float[Tensor, "rows features"],
+) -> tuple[Float[Tensor, " features"], Float[Tensor, ""]]:
+    """Mean of each feature, and one deviation for all: some of an encoder's never vary."""
+    return features.mean(0), features.std(0).mean()

@@ -19,7 +19,7 @@ from transformers import PreTrainedModel
 
 from sikagp._typing import Float, Int
 from sikagp.experiments.keeping import keep
-from sikagp.experiments.text.features import fingerprint
+from sikagp.experiments.text.features import center_and_scale, fingerprint
 from sikagp.integrations.transformers.features import Tokens, equal_lengths, stack
 from sikagp.integrations.transformers.modeling import encoder_layers
 from sikagp.integrations.transformers.pooling import pool
@@ -141,8 +141,7 @@ def _train(
     pooling: str,
 ) -> None:
     states, features = encoded
-    # One scale for all features: some of an encoder's never vary.
-    center, scale = features.mean(0), features.std(0).mean()
+    center, scale = center_and_scale(features)
     features = (features - center) / scale
     head = nn.Linear(features.shape[-1], int(labels.max()) + 1)
     rates: dict[nn.Module, float] = {head: options.head_rate}

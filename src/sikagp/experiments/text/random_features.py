@@ -96,7 +96,7 @@ class SNGP(Trained):
     """Spectrally normalised embedding under a random-feature Gaussian process."""
 
     def __init__(self, problem: Problem) -> None:
-        super().__init__("network", problem)  # trained with one draw: it has no variance then
+        super().__init__("network", problem)  # which, like this one, trains without a variance
         if self.setting.embedding is None:
             raise ValueError("SNGP constrains an embedding: expected its size, got None")
 

@@ -10,16 +10,8 @@ from torch import Tensor
 
 from sikagp._typing import Float, Int
 from sikagp.calibration import fit_temperature, temper
-from sikagp.metrics import (
-    accuracy,
-    auprc,
-    auroc,
-    ece,
-    fpr_at_tpr,
-    mutual_information,
-    nll,
-    predictive_entropy,
-)
+from sikagp.experiments.detection import detection
+from sikagp.metrics import accuracy, ece, mutual_information, nll, predictive_entropy
 
 Draws = Float[Tensor, "draws rows classes"]
 
@@ -27,7 +19,7 @@ Draws = Float[Tensor, "draws rows classes"]
 def in_scope_scores(
     draws: Draws,
     labels: Int[Tensor, " rows"],
-    held_out_draws: Draws,
+    held_out_draws: Float[Tensor, "draws held_out classes"],
     held_out_labels: Int[Tensor, " held_out"],
 ) -> dict[str, float]:
     """Accuracy, NLL and ECE, as they are and with a temperature fitted on held-out rows."""
@@ -66,9 +58,5 @@ def detection_scores(
     """AUROC, AUPRC and FPR at 95% TPR for every score of doubt."""
     found: dict[str, float] = {}
     for name, score in inside.items():
-        both = torch.cat([score, outside[name]])
-        positive = torch.arange(len(both)) >= len(score)
-        found[f"auroc_{name}"] = float(auroc(both, positive))
-        found[f"auprc_{name}"] = float(auprc(both, positive))
-        found[f"fpr95_{name}"] = float(fpr_at_tpr(both, positive))
+        found |= detection(score, outside[name], suffix=f"_{name}")
     return found

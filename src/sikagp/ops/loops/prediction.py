@@ -4,6 +4,10 @@ Rows are taken in blocks, features in turn. The two-point weights of one feature
 its table rows requested from memory while those of the feature before are summed, so that a table
 that has left the cache costs little more than one that fits. A processor waits when it has too many
 requests open, so a large table is asked for in two halves, between which it computes weights.
+
+The packed table is flat, of shape (features, nodes, s + s (s + 1) / 2 + s^2, outputs) and a vector
+longer: each node's state, the lower triangle of its covariance, and its covariance with the next
+node, so that all an input needs lies in one stretch of memory.
 """
 
 import numpy as np
@@ -129,13 +133,10 @@ def predict(
 ):  # fmt: skip
     """Predict a range of rows.
 
-    The packed table is flat, of shape (features, nodes, s + s (s + 1) / 2 + s^2, outputs) and a
-    vector longer: each node's state, the lower triangle of its covariance, and its covariance with
-    the next node, so that all an input needs lies in one stretch of memory. ``triangle`` and
-    ``rest`` are tuples as long as the triangle, and as it and the s^2 together. ``features`` holds
-    low end, width, rate and prior variance of every feature; ``shares`` how much of the residual to
-    add between nodes and beyond the grid. ``nodes`` and ``coefficients`` are those of ``weights``.
-    ``bad`` is set to 1 if an entry of x is not finite.
+    ``triangle`` and ``rest`` are tuples as long as the triangle of a packed node, and as it and the
+    s^2 together. ``features`` holds low end, width, rate and prior variance of every feature;
+    ``shares`` how much of the residual to add between nodes and beyond the grid. ``nodes`` and
+    ``coefficients`` are those of ``weights``. ``bad`` is set to 1 if an entry of x is not finite.
     """
     s, outputs, dtype, lanes = len(state), mean.shape[1], table.dtype, LINE // table.itemsize
     size, even = s + len(rest), coefficients.shape[1] == 1
