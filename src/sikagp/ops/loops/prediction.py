@@ -142,7 +142,8 @@ def predict(
     size, even = s + len(rest), coefficients.shape[1] == 1
     # No division in the loops below: it takes longer than reading a row.
     vectors, reach = (outputs + lanes - 1) // lanes, size + s + len(triangle)
-    padded, lines = vectors * lanes, (reach * outputs + lanes - 1) // lanes
+    # A stretch that does not begin with a line ends in one line more.
+    padded, lines = vectors * lanes, (reach * outputs + lanes - 2) // lanes + 1
     stride, per_feature = size * outputs, nodes.shape[1] * size * outputs
     early, few = (lines // 2, FEW) if table.nbytes > LARGE else (lines, BLOCK)
     weights, totals = np.empty(2 * reach * BLOCK, dtype), np.zeros(2 * BLOCK * padded, dtype)
