@@ -141,6 +141,14 @@ def test_effects_share_the_variance_of_a_sum():
     np.testing.assert_allclose(shares.numpy(), expected / expected.sum())
 
 
+def test_an_effect_counts_for_the_target_it_matters_most_to():
+    layer, _, data = problem(2)
+    with torch.no_grad():
+        layer.weight_mean[0, :, 1] = layer.weight_mean[1:, :, 0] = 0
+        layer.weight_mean[0] *= 1e-3  # the first target is small, but has the first feature alone
+    assert effect_shares(layer, data.x, data.weight)[0] > 1 / 3
+
+
 def test_a_pair_brings_its_features_and_both_of_its_terms():
     d, pairs = 4, [(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)]
     shares = torch.zeros(16)

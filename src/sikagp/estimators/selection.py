@@ -22,14 +22,18 @@ MOST_PAIRS = 5
 def effect_shares(
     layer: SIKALayer, x: Float[Tensor, "rows features"], weight: Float[Tensor, " rows"]
 ) -> Float[Tensor, " features"]:
-    """Variance of each learned effect over weighted rows, as shares of one."""
+    """Variance of each learned effect over weighted rows, as shares of one.
+
+    Of several targets that one counts for which the effect matters most.
+    """
     phi = dense_features(layer.features(x), layer.weight_mean.shape[1])
     effects = torch.einsum("nfw,fwo->nfo", phi, layer.weight_mean)
     effects = effects * layer.variance.sqrt().unsqueeze(-1)
     share = weight / weight.sum()
     center = torch.einsum("n,nfo->fo", share, effects)
-    variance = torch.einsum("n,nfo->f", share, (effects - center).square())
-    return variance / variance.sum()
+    variance = torch.einsum("n,nfo->fo", share, (effects - center).square())
+    most = (variance / variance.sum(0)).amax(1)
+    return most / most.sum()
 
 
 def needed_terms(shares: Float[Tensor, " terms"], num_features: int) -> list[int]:
