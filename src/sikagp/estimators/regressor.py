@@ -36,8 +36,9 @@ class SIKARegressor(RegressorMixin, SavedEstimator):
 
     Args:
         hidden: units of the hidden layers, ``()`` for an additive model, ``"pairs"`` for one that
-            is also additive over sums and differences of any two features; ``"auto"`` chooses by
-            the number of rows, and of a medium number by rows held out.
+            is also additive over sums and differences of any two features, of which those that
+            matter are learned by the evidence; ``"auto"`` chooses by the number of rows, and of a
+            medium number by rows held out.
         level: dyadic level of the grids, ``2**level + 1`` nodes each; ``"auto"`` is 4, or 3 for
             classifiers and many rows.
         kernel: kernel of all layers; ``"auto"`` is Laplace, or Matérn-5/2 in regressors of fewer
