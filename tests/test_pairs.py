@@ -114,13 +114,13 @@ def test_grids_cover_sums_and_differences(domain):
 @pytest.mark.parametrize("likelihood", ["gaussian", "heteroscedastic", "student_t"])
 def test_several_targets_with_all_kinds_of_noise(likelihood):
     X, y = rows()
-    Y = np.column_stack([y, 100 * X[:, 1]])
+    Y = np.column_stack([y, 100 * y])
     model = SIKARegressor(**QUICK, likelihood=likelihood, n_estimators=2).fit(X, Y)
     mean, std = model.predict(X, return_std=True)
     low, high = model.predict_interval(X, 0.8)
     assert mean.shape == std.shape == low.shape == Y.shape
     assert (low < high).all()
-    assert 20 < std[:, 1].mean() / std[:, 0].mean() < 500  # each in its own units
+    assert 50 < std[:, 1].mean() / std[:, 0].mean() < 200  # each in its own units
     assert model.sample_y(X, 3).shape == (60, 2, 3)
 
 

@@ -101,9 +101,9 @@ class Domain(nn.Module):
         """The grid of a level, in unit coordinates."""
         return DyadicGrid(level)
 
-    def select(self, feature: int) -> "Domain":
-        """The domain of one feature alone."""
-        return Domain(*(end if end.ndim == 0 else end[feature] for end in (self.low, self.high)))
+    def select(self, features: int | list[int]) -> "Domain":
+        """The domain of one feature or of some features alone."""
+        return Domain(*(end if end.ndim == 0 else end[features] for end in (self.low, self.high)))
 
     @property
     def width(self) -> Float[Tensor, "*features"]:
@@ -168,9 +168,9 @@ class NodeDomain(Domain):
             nodes = torch.cat([halves, nodes[:, -1:]], dim=-1)
         return DyadicGrid(level, nodes[:, :: (nodes.shape[-1] - 1) // 2**level], checked=True)
 
-    def select(self, feature: int) -> "NodeDomain":
-        """The domain of one feature alone."""
-        return NodeDomain(self.positions[min(feature, len(self.positions) - 1)])
+    def select(self, features: int | list[int]) -> "NodeDomain":
+        """The domain of one feature or of some features alone."""
+        return NodeDomain(self.positions[0 if len(self.positions) == 1 else features])
 
     def extra_repr(self) -> str:
         """Describe the interval and the number of nodes."""

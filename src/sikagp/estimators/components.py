@@ -13,6 +13,7 @@ from sikagp.estimators.base import SIKAEstimator
 from sikagp.estimators.preparation import Rows, Standardiser
 from sikagp.layers import SIKALayer
 from sikagp.models import DeepGP
+from sikagp.models.architecture import part_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -139,18 +140,6 @@ class AdditiveEstimator(SIKAEstimator):
 def _effect(model: DeepGP, unit: Tensor, d: int) -> tuple[Tensor, Tensor]:
     """``sqrt(v_d) phi(x) . w_d`` under q, plus a trend, at points of shape (points,)."""
     layer: SIKALayer = model.layers[0]  # type: ignore[assignment]
-    alone = SIKALayer(
-        1,
-        layer.out_features,
-        level=layer.level,
-        kernel=layer.kernel,
-        residual=layer.residual,
-        domain=layer.domain.select(d),
-        bias=False,
-        dtype=layer.weight_mean.dtype,
-    )
-    for name, parameter in alone.named_parameters():
-        parameter.copy_(getattr(layer, name)[d : d + 1])
-    marginals = alone.eval()(unit.unsqueeze(-1))
+    marginals = part_of(layer, [d], bias=False)(unit.unsqueeze(-1))
     trend = 0.0 if model.trend is None else torch.outer(unit, model.trend.weight[:, d])
     return marginals.mean + trend, marginals.variance

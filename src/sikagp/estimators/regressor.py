@@ -12,10 +12,12 @@ from torch import Tensor
 
 from sikagp.estimators.base import Trial
 from sikagp.estimators.calibration import num_held_out, refit_noise
+from sikagp.estimators.evidence import Observed
 from sikagp.estimators.persistence import SavedEstimator
 from sikagp.estimators.pooling import Pooled
 from sikagp.estimators.preparation import Rows, Split, Standardiser, hold_out
-from sikagp.estimators.recipes import PAIRS, Hidden
+from sikagp.estimators.recipes import LARGE, PAIRS, Hidden
+from sikagp.estimators.selection import relearn_pairs
 from sikagp.models.predictor import Predictor
 from sikagp.validation import check_choice, check_count, check_fraction
 
@@ -34,8 +36,9 @@ class SIKARegressor(RegressorMixin, SavedEstimator):
 
     Args:
         hidden: units of the hidden layers, ``()`` for an additive model, ``"pairs"`` for one that
-            is also additive over sums and differences of any two features; ``"auto"`` chooses by
-            the number of rows, and of a medium number by rows held out.
+            is also additive over sums and differences of any two features, of which those that
+            matter are learned by the evidence; ``"auto"`` chooses by the number of rows, and of a
+            medium number by rows held out.
         level: dyadic level of the grids, ``2**level + 1`` nodes each; ``"auto"`` is 4, or 3 for
             classifiers and many rows.
         kernel: kernel of all layers; ``"auto"`` is Laplace, or Matérn-5/2 in regressors of fewer
@@ -177,6 +180,14 @@ class SIKARegressor(RegressorMixin, SavedEstimator):
         x, weight = torch.from_numpy(self._input(rows.x)), torch.from_numpy(rows.weight)
         for member in self._members:
             refit_noise(member, x, self._targets(rows.y).double(), weight)
+
+    def _conclude(self, trial: Trial, split: Split) -> None:
+        rows = split.learned
+        if self._kl_weight() != 1 or len(rows.x) >= LARGE:
+            return
+        x, weight = torch.from_numpy(self._input(rows.x)), torch.from_numpy(rows.weight)
+        for member in trial.members:
+            relearn_pairs(member, Observed(x, self._targets(rows.y).double(), weight))
 
     def _score(self, trial: Trial, split: Split) -> float:
         rows = split.held_out

@@ -1,4 +1,4 @@
-"""Parts that models share: pairs of features, mean functions, and layers as JSON values."""
+"""Parts that models share: pairs, mean functions, layers as JSON values, parts of layers."""
 
 import math
 from typing import Any
@@ -69,3 +69,22 @@ def describe_layer(layer: SIKALayer) -> dict[str, Any]:
 def build_layer(content: dict[str, Any]) -> SIKALayer:
     """Build the layer that :func:`describe_layer` described, with fresh weights."""
     return SIKALayer(**{**content, "domain": decode_domain(content["domain"])})
+
+
+@torch.no_grad()
+def part_of(layer: SIKALayer, features: list[int], *, bias: bool) -> SIKALayer:
+    """Copy the effects of some features, perhaps with the bias, into a layer of their own."""
+    part = SIKALayer(
+        len(features),
+        layer.out_features,
+        level=layer.level,
+        kernel=layer.kernel,
+        residual=layer.residual,
+        domain=layer.domain.select(features),
+        bias=bias,
+        dtype=layer.weight_mean.dtype,
+    )
+    for name, parameter in part.named_parameters():
+        values = getattr(layer, name)
+        parameter.copy_(values if "bias" in name else values[features])
+    return part.eval()
