@@ -166,6 +166,7 @@ def test_what_falls_behind_early_is_not_trained_to_the_end(monkeypatch):
 
     monkeypatch.setattr(SIKARegressor, "_train", spy)
     monkeypatch.setattr(SIKARegressor, "_calibrate", lambda *_: None)
+    monkeypatch.setattr(SIKARegressor, "_concluded", lambda self, trial, split: trial)
     monkeypatch.setattr(
         SIKARegressor, "_score", lambda self, trial, split: score[architecture(trial.members)]
     )

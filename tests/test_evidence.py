@@ -8,7 +8,7 @@ import torch
 from helpers import assert_close, random_layer, randomize
 from torch.distributions import MultivariateNormal
 
-from sikagp.estimators import SIKARegressor, evidence, selection
+from sikagp.estimators import SIKARegressor, evidence, regressor, selection
 from sikagp.estimators.evidence import (
     Observed,
     design,
@@ -183,13 +183,13 @@ def test_a_product_of_two_features_is_found_among_others(monkeypatch):
     X, new = random.randn(2, 300, 5)
     f, truth = (x[:, 1] * x[:, 3] + np.sin(x[:, 0]) for x in (X, new))
     errors = []
-    conclude = SIKARegressor._conclude
+    concluded = SIKARegressor._concluded
 
     def spy(self, trial, split):
         errors.append(np.sqrt(np.mean((self.predict(new) - truth) ** 2)))
-        conclude(self, trial, split)
+        return concluded(self, trial, split)
 
-    monkeypatch.setattr(SIKARegressor, "_conclude", spy)
+    monkeypatch.setattr(SIKARegressor, "_concluded", spy)
     model = SIKARegressor(hidden="pairs", max_epochs=200, random_state=0)
     model.fit(X, f + 0.3 * random.randn(300))
     assert np.sqrt(np.mean((model.predict(new) - truth) ** 2)) < 0.75 * errors[0]
@@ -199,3 +199,16 @@ def test_a_product_of_two_features_is_found_among_others(monkeypatch):
     kept = (layer.log_variance > evidence.VARIANCES[0]).nonzero().flatten().tolist()
     assert {0, 1, 3} <= set(kept)
     assert len(kept) < 12
+
+
+@pytest.mark.parametrize("worse", [True, False])
+def test_of_the_two_ways_to_learn_pairs_the_held_out_rows_choose(monkeypatch, worse):
+    def spoil(member, data):
+        member.model.layers[0].bias_mean.add_(10.0 if worse else 0.0)
+        relearned.append(member)
+
+    relearned = []
+    monkeypatch.setattr(regressor, "relearn_pairs", spoil)
+    X = np.random.RandomState(0).rand(500, 2)
+    model = SIKARegressor(hidden="pairs", level=1, max_epochs=2, random_state=0).fit(X, X.sum(1))
+    assert (model._members[0] is relearned[0]) != worse

@@ -113,9 +113,7 @@ class SIKAEstimator(BaseEstimator, ABC):
         if len(choices) > 1:
             brief = [self._try(hidden, split, recipes.brief(plan)) for hidden in choices]
             choices = recipes.close(choices, [self._score(trial, split) for trial in brief])
-        trials = [self._try(hidden, split, plan) for hidden in choices]
-        for trial in trials:
-            self._conclude(trial, split)
+        trials = [self._concluded(self._try(hidden, split, plan), split) for hidden in choices]
         if len(trials) > 1:
             trials.sort(key=lambda trial: self._score(trial, split), reverse=True)
         self._members, self.results_ = trials[0]
@@ -165,8 +163,9 @@ class SIKAEstimator(BaseEstimator, ABC):
     def _calibrate(self, split: Split) -> None:
         """Adjust freshly trained members to the rows held out."""
 
-    def _conclude(self, trial: Trial, split: Split) -> None:
-        """Do what is left to do with members that were trained to the end."""
+    def _concluded(self, trial: Trial, split: Split) -> Trial:
+        """Members that were trained to the end, with what is left to do with them."""
+        return trial
 
     def _score(self, trial: Trial, split: Split) -> float:
         """Log density of the rows held out; the same for all unless overridden."""

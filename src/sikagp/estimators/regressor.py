@@ -1,5 +1,6 @@
 """Regression with scikit-learn's interface."""
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -181,13 +182,18 @@ class SIKARegressor(RegressorMixin, SavedEstimator):
         for member in self._members:
             refit_noise(member, x, self._targets(rows.y).double(), weight)
 
-    def _conclude(self, trial: Trial, split: Split) -> None:
+    def _concluded(self, trial: Trial, split: Split) -> Trial:
         rows = split.learned
         if self._kl_weight() != 1 or len(rows.x) >= LARGE:
-            return
+            return trial
         x, weight = torch.from_numpy(self._input(rows.x)), torch.from_numpy(rows.weight)
-        for member in trial.members:
+        again = trial._replace(members=copy.deepcopy(trial.members))
+        for member in again.members:
             relearn_pairs(member, Observed(x, self._targets(rows.y).double(), weight))
+        if not len(split.held_out.x):
+            return again
+        # A model that was trained briefly may not know yet which pairs matter.
+        return max(again, trial, key=lambda members: self._score(members, split))
 
     def _score(self, trial: Trial, split: Split) -> float:
         rows = split.held_out
