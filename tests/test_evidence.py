@@ -174,7 +174,8 @@ def test_models_that_need_many_pairs_are_left_alone(monkeypatch, most, learned):
     randomize(model.layers[0])
     before = model.layers[0].weight_mean.clone()
     x = torch.rand(20, 2).double()
-    relearn_pairs(member, Observed(x, x.prod(1, keepdim=True), torch.ones(20).double()))
+    data = Observed(x, x.prod(1, keepdim=True), torch.ones(20).double())
+    assert relearn_pairs(member, data) == learned
     assert torch.equal(model.layers[0].weight_mean, before) != learned
 
 
@@ -206,6 +207,7 @@ def test_of_the_two_ways_to_learn_pairs_the_held_out_rows_choose(monkeypatch, wo
     def spoil(member, data):
         member.model.layers[0].bias_mean.add_(10.0 if worse else 0.0)
         relearned.append(member)
+        return True
 
     relearned = []
     monkeypatch.setattr(regressor, "relearn_pairs", spoil)

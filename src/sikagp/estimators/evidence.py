@@ -15,6 +15,7 @@ the optimum of the bound: its mean ``A^-1 b`` is exact, its variances are ``1 / 
 """
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -22,7 +23,7 @@ import torch
 from gpytorch.likelihoods import GaussianLikelihood
 from scipy.optimize import minimize
 from torch import Tensor
-from torch.nn.utils import parameters_to_vector, vector_to_parameters
+from torch.nn.utils import parameters_to_vector
 
 from sikagp._typing import Float
 from sikagp.basis import dense_features
@@ -80,6 +81,13 @@ def log_evidence(
     return 0.5 * (explained - log_det - data.weight.sum() * (2 * math.pi * noise).log().sum())
 
 
+def _assign(parameters: Sequence[Tensor], values: Float[np.ndarray, " numbers"]) -> None:
+    """Copy a vector into parameters, which keep their own memory."""
+    parts = torch.from_numpy(values).split([parameter.numel() for parameter in parameters])
+    for parameter, part in zip(parameters, parts, strict=True):
+        parameter.copy_(part.view_as(parameter))
+
+
 def maximise_evidence(layer: SIKALayer, likelihood: GaussianLikelihood, data: Observed) -> None:
     """Set lengthscales, prior variances and noise to what makes the targets most probable."""
     noise = list(likelihood.parameters())
@@ -90,7 +98,7 @@ def maximise_evidence(layer: SIKALayer, likelihood: GaussianLikelihood, data: Ob
         parameters = [layer.log_lengthscale, *parameters]
 
     def loss(values: np.ndarray) -> tuple[float, np.ndarray]:
-        vector_to_parameters(torch.from_numpy(values.copy()), parameters)
+        _assign(parameters, values)
         with torch.enable_grad():
             value = -log_evidence(layer, likelihood, data)
             slope = torch.autograd.grad(value, parameters)
@@ -103,7 +111,7 @@ def maximise_evidence(layer: SIKALayer, likelihood: GaussianLikelihood, data: Ob
         start = parameters_to_vector(parameters).numpy()
         options = {"jac": True, "bounds": bounds, "options": {"maxiter": MAX_STEPS}}
         found = minimize(loss, start, method="L-BFGS-B", **options).x
-        vector_to_parameters(torch.from_numpy(found), parameters)
+        _assign(parameters, found)
     for parameter in parameters:
         parameter.requires_grad_(False)
 

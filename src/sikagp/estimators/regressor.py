@@ -187,9 +187,11 @@ class SIKARegressor(RegressorMixin, SavedEstimator):
         if self._kl_weight() != 1 or len(rows.x) >= LARGE:
             return trial
         x, weight = torch.from_numpy(self._input(rows.x)), torch.from_numpy(rows.weight)
+        data = Observed(x, self._targets(rows.y).double(), weight)
         again = trial._replace(members=copy.deepcopy(trial.members))
-        for member in again.members:
-            relearn_pairs(member, Observed(x, self._targets(rows.y).double(), weight))
+        changed = [relearn_pairs(member, data) for member in again.members]
+        if not any(changed):
+            return trial
         if not len(split.held_out.x):
             return again
         # A model that was trained briefly may not know yet which pairs matter.

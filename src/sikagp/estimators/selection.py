@@ -51,18 +51,21 @@ def needed_terms(shares: Float[Tensor, " terms"], num_features: int) -> list[int
     return torch.cat([features, pair, pair + len(i)]).tolist()
 
 
-def relearn_pairs(member: Predictor, data: Observed) -> None:
+def relearn_pairs(member: Predictor, data: Observed) -> bool:
     """Drop what a model over pairs does not need, and infer the rest by the evidence.
 
     Models that need many pairs or know none, or have other than Gaussian noise, are left alone.
+    Returns whether this one was learned anew.
     """
     model: Any = member.model
     if not model.pairs or not isinstance(member.likelihood, GaussianLikelihood):
-        return
+        return False
     layer, d = model.layers[0], model.in_features
     data = data._replace(x=with_pairs(data.x, d))
     few = thinned(data)
     shares = effect_shares(layer, few.x, few.weight)
     kept = needed_terms(shares, d)
-    if kept and sum(term >= d for term in kept) <= 2 * MOST_PAIRS:
-        learn_exactly(layer, member.likelihood, data, kept)
+    if not kept or sum(term >= d for term in kept) > 2 * MOST_PAIRS:
+        return False
+    learn_exactly(layer, member.likelihood, data, kept)
+    return True
