@@ -17,7 +17,7 @@ from sikagp.estimators.evidence import Observed
 from sikagp.estimators.persistence import SavedEstimator
 from sikagp.estimators.pooling import Pooled
 from sikagp.estimators.preparation import Rows, Split, Standardiser, hold_out
-from sikagp.estimators.recipes import LARGE, PAIRS, Hidden
+from sikagp.estimators.recipes import CLOSE, LARGE, PAIRS, Hidden
 from sikagp.estimators.selection import relearn_pairs
 from sikagp.models.predictor import Predictor
 from sikagp.validation import check_choice, check_count, check_fraction
@@ -195,7 +195,8 @@ class SIKARegressor(RegressorMixin, SavedEstimator):
         if not len(split.held_out.x):
             return again
         # A model that was trained briefly may not know yet which pairs matter.
-        return max(again, trial, key=lambda members: self._score(members, split))
+        after, before = self._score(again, split), self._score(trial, split)
+        return again if after >= before - CLOSE else trial
 
     def _score(self, trial: Trial, split: Split) -> float:
         rows = split.held_out
