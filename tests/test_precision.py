@@ -8,7 +8,7 @@ from helpers import PLANS, assert_close, random_layer
 
 from sikagp import SIKALayer
 from sikagp.ops.backends import use_backend
-from sikagp.precision import at_least_float32, full_precision
+from sikagp.precision import at_least_float32, fastest_precision, full_precision
 
 HALVES = [torch.bfloat16, torch.float16]
 by_half = pytest.mark.parametrize("half", HALVES, ids=["bfloat16", "float16"])
@@ -34,6 +34,32 @@ def autocast():
 )
 def test_halves_are_widened(narrow, wide):
     assert at_least_float32(torch.ones(2, dtype=narrow)).dtype == wide
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "processor", "graphics", "precision"),
+    [
+        ("cpu", {"avx512_bf16": True}, None, "bf16-mixed"),
+        ("cpu", {"avx512_bf16": False, "amx_bf16": False}, True, "32-true"),
+        ("cpu", {}, None, "32-true"),
+        ("auto", {"amx_bf16": True}, None, "bf16-mixed"),
+        ("auto", {"amx_bf16": True}, False, "32-true"),
+        ("cuda", {}, True, "bf16-mixed"),
+        ("mps", {"bf16": True}, None, "32-true"),
+    ],
+)
+def test_bfloat16_is_used_where_a_device_has_it(
+    monkeypatch, accelerator, processor, graphics, precision
+):
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: processor, raising=False)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: graphics is not None)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: graphics)
+    assert fastest_precision(accelerator) == precision
+
+
+def test_a_processor_of_which_torch_knows_nothing_computes_in_full(monkeypatch):
+    monkeypatch.delattr(torch.cpu, "get_capabilities", raising=False)
+    assert fastest_precision("cpu") == "32-true"
 
 
 def test_full_precision_suspends_autocast():

@@ -20,7 +20,7 @@ from sikagp.likelihoods import build_likelihood
 from sikagp.models import DeepGP, DeepKernel
 from sikagp.objectives import VariationalELBO
 from sikagp.predictions import log_density, predictive
-from sikagp.training import TrainingConfig, fit
+from sikagp.training import TrainingConfig, fit, fitting
 from sikagp.training.callbacks import BestParameters
 from sikagp.training.data import TensorRows, split
 from sikagp.training.optimization import build_optimizer, rate_factor
@@ -288,11 +288,13 @@ def test_numbers_are_logged(tmp_path):
     assert list((tmp_path / "board" / "version_0").glob("events.*"))
 
 
-def test_mixed_precision_trains():
+@pytest.mark.parametrize("precision", ["bf16-mixed", "auto"])
+def test_mixed_precision_trains(monkeypatch, precision):
+    monkeypatch.setattr(fitting, "fastest_precision", {"cpu": "bf16-mixed"}.get)
     seen = []
     backbone = nn.Linear(2, 8)
     backbone.register_forward_hook(lambda *call: seen.append(call[-1].dtype))
-    config = TrainingConfig(epochs=2, batch_size=32, precision="bf16-mixed")
+    config = TrainingConfig(epochs=2, batch_size=32, precision=precision)
     model = DeepKernel(backbone, 8, 1, level=2)
     result = fit(model, GaussianLikelihood(), rows(), config, trainer_options=QUIET)
     assert math.isfinite(result.history[-1]["loss"])

@@ -43,7 +43,8 @@ class TrainingConfig:
         levels: from which epoch all grids have at least which level, such as ``{5: 4, 10: 5}``;
             coarse to fine, in one process only.
         precision: of the computation, as Lightning names it; ``"bf16-mixed"`` computes a network in
-            half precision where that is safe, and SIKA layers in full.
+            half precision where that is safe, and SIKA layers in full. ``"auto"`` is that on a
+            device with instructions for it, and ``"32-true"`` elsewhere.
         num_workers: processes that load data; tensors need none.
         seed: of the split, of the order of rows and of all draws.
     """

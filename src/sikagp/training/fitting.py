@@ -15,6 +15,7 @@ from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.callbacks import EarlyStopping
 from torch import nn
 
+from sikagp.precision import fastest_precision
 from sikagp.training.callbacks import BestParameters, History, TrainableSchedule
 from sikagp.training.checkpoints import CHECKPOINT, AtomicCheckpointIO, keep_last
 from sikagp.training.configuration import TrainingConfig
@@ -125,10 +126,14 @@ def _options(
     folder: str | os.PathLike[str] | None,
     trainer_options: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
+    given = dict(trainer_options or {})
+    precision = config.precision
+    if precision == "auto":
+        precision = fastest_precision(str(given.get("accelerator", "auto")))
     options: dict[str, Any] = {
         "max_epochs": config.epochs,
         "gradient_clip_val": config.gradient_clip,
-        "precision": config.precision,
+        "precision": precision,
         "logger": False,
         "enable_checkpointing": folder is not None,
         "enable_model_summary": False,
@@ -140,7 +145,7 @@ def _options(
     }
     if rows.validation is None:
         options["limit_val_batches"] = 0
-    return options | dict(trainer_options or {})
+    return options | given
 
 
 @contextlib.contextmanager
