@@ -11,7 +11,7 @@ from torch import Tensor
 
 from sikagp.experiments.methods import METHODS, FitReport, build_method, timing
 from sikagp.experiments.methods.base import hold_out, tensors
-from sikagp.experiments.methods.ensembles import Ensemble
+from sikagp.experiments.methods.ensembles import Ensemble, OnColumns
 from sikagp.experiments.methods.settings import Setting
 from sikagp.experiments.methods.timing import EpochLog, EpochTimer
 from sikagp.training.data import TensorRows
@@ -111,6 +111,7 @@ class Member:
 
     def fit(self, train, validation, *, seed, folder=None, progress=False):
         self.seed, self.folder, self.progress = seed, folder, progress
+        self.rows = train, validation
         return FitReport(2.0 + seed, 3, [{"loss": float(seed)}])
 
     def predict(self, x: Tensor) -> Tensor:
@@ -118,7 +119,7 @@ class Member:
 
 
 def test_members_differ_by_seed_and_folder_and_their_times_add_up():
-    ensemble = Ensemble(Member, 3)
+    ensemble = Ensemble([Member() for _ in range(3)])
     rows = torch.randn(5, 2), torch.zeros(5)
     report = ensemble.fit(rows, None, seed=1, folder=Path("run"), progress=True)
     seeds = [member.seed for member in ensemble.members]
@@ -132,6 +133,40 @@ def test_members_differ_by_seed_and_folder_and_their_times_add_up():
     assert draws[:, 0, 0].tolist() == [float(seed) for seed in seeds for _ in range(2)]
     ensemble.fit(rows, None, seed=0)
     assert [member.folder for member in ensemble.members] == [None] * 3
+
+
+def test_a_method_on_columns_learns_and_predicts_by_them_alone():
+    member = Member()
+    method = OnColumns(member, [1, 3])
+    x, y = torch.randn(5, 4), torch.randn(5)
+    method.fit((x, y), (x + 1, y - 1), seed=4, folder=Path("run"), progress=True)
+    assert (member.seed, member.folder, member.progress) == (4, Path("run"), True)
+    (seen, targets), (held_out, others) = member.rows
+    assert torch.equal(seen, x[:, 1:3])
+    assert torch.equal(held_out, x[:, 1:3] + 1)
+    assert torch.equal(targets, y)
+    assert torch.equal(others, y - 1)
+    method.fit((x, y), None, seed=4)
+    assert member.rows[1] is None
+    member.predict = lambda part: part.unsqueeze(0)
+    assert torch.equal(method.predict(x)[0], x[:, 1:3])
+
+
+def test_members_take_further_options_in_turn():
+    each = [{"columns": [0, 1], "level": 3}, {"level": 4}]
+    ensemble = build("ensemble", member="sika", members=3, each=each, lengthscale=0.3)
+    first, second, third = ensemble.members
+    assert isinstance(first, OnColumns)
+    assert (first.columns, first.method.problem.in_features) == (slice(0, 1), 1)
+    assert first.method.head_options == {"level": 3, "lengthscale": 0.3}
+    assert second.head_options == {"level": 4, "lengthscale": 0.3}
+    assert third.method.head_options == first.method.head_options
+
+
+@pytest.mark.parametrize("columns", [[0, 9], [1, 1], [-1, 1]])
+def test_columns_that_are_not_there_are_refused(columns):
+    with pytest.raises(ValueError, match="columns must lie in"):
+        build("ensemble", member="sika", each=[{"columns": columns}])
 
 
 class Clock:

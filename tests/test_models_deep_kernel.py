@@ -48,6 +48,23 @@ def test_features_go_through_embedding_and_normalisation(normalisation):
     assert_close(model(x).variance, expected.variance)
 
 
+def test_a_trend_is_linear_in_the_features_and_saved(tmp_path):
+    model = DeepKernel(mlp(), 6, 2, embedding=4, level=3, trend=True).eval()
+    x = torch.randn(5, 3)
+    assert_close(model(x).mean, model.layer(model.features(x)).mean)  # it starts at zero
+    weight = torch.tensor([[1.0, 0.0, -2.0, 0.5], [0.0, 3.0, 0.0, 0.0]])
+    with torch.no_grad():
+        model.trend.weight.copy_(weight)
+    alone = model.layer(model.features(x))
+    assert_close(model(x).mean, alone.mean + model.features(x) @ weight.mT)
+    assert_close(model(x).variance, alone.variance)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert model(x).mean.dtype == torch.float32
+    model.save_pretrained(tmp_path)
+    again = DeepKernel.from_pretrained(tmp_path, backbone=mlp())
+    assert torch.equal(again(x).mean, model(x).mean)
+
+
 def test_mixed_precision_ends_with_the_backbone():
     model = DeepKernel(mlp(), 6, 2, embedding=4, level=3).eval()
     x = torch.randn(5, 3)

@@ -1,4 +1,4 @@
-"""Parts that models share: pairs, mean functions, layers as JSON values, parts of layers."""
+"""Parts that models share: pairs, mean functions, trends, layers as JSON values, their parts."""
 
 import math
 from typing import Any
@@ -12,6 +12,7 @@ from sikagp.layers import SIKALayer
 from sikagp.precision import at_least_float32
 from sikagp.serialization import decode_domain, encode_domain, encode_kernel
 from sikagp.validation import check_input
+from sikagp.variational import GaussianMarginals
 
 
 def with_pairs(x: Float[Tensor, "*batch d"], num_features: int) -> Float[Tensor, "*batch d*d"]:
@@ -49,6 +50,30 @@ class LinearMean(nn.Module):
     def forward(self, x: Float[Tensor, "*batch in_features"]) -> Float[Tensor, "*batch outputs"]:
         """Return ``x W`` in the type of W."""
         return x.to(self.weight.dtype) @ self.weight
+
+
+class Trend(nn.Linear):
+    """A linear function of the features that models may add to their mean; it starts at zero.
+
+    It has no prior and no bias, for layers have one.
+
+    Shape:
+        Input (*batch, in_features), output (*batch, out_features).
+    """
+
+    def __init__(self, in_features: int, out_features: int) -> None:
+        super().__init__(in_features, out_features, bias=False)
+        nn.init.zeros_(self.weight)
+
+    def forward(self, x: Float[Tensor, "*batch in_features"]) -> Float[Tensor, "*batch outputs"]:
+        """Evaluate it in the type of its weights."""
+        return super().forward(x.to(self.weight.dtype))
+
+    def add_to(
+        self, marginals: GaussianMarginals, x: Float[Tensor, "*batch in_features"]
+    ) -> GaussianMarginals:
+        """Marginals whose means it has moved."""
+        return GaussianMarginals(marginals.mean + self(x), marginals.variance)
 
 
 def describe_layer(layer: SIKALayer) -> dict[str, Any]:

@@ -14,7 +14,13 @@ from sikagp.draws import Paths
 from sikagp.kernels import MarkovKernel
 from sikagp.layers import SIKALayer
 from sikagp.mixtures import GaussianMixture, antithetic_noise, as_mixture
-from sikagp.models.architecture import LinearMean, build_layer, describe_layer, with_pairs
+from sikagp.models.architecture import (
+    LinearMean,
+    Trend,
+    build_layer,
+    describe_layer,
+    with_pairs,
+)
 from sikagp.serialization import Pretrained
 from sikagp.validation import check_choice, check_count
 from sikagp.variational import GaussianMarginals
@@ -119,9 +125,7 @@ class DeepGP(Pretrained):
                 self.means.append(mean.to(layer.weight_mean))
         self.trend = None
         if trend:
-            self.trend = nn.Linear(self.in_features, self.out_features, bias=False)
-            nn.init.zeros_(self.trend.weight)
-            self.trend.to(layers[0].weight_mean)
+            self.trend = Trend(self.in_features, self.out_features).to(layers[0].weight_mean)
 
     @property
     def in_features(self) -> int:
@@ -157,8 +161,7 @@ class DeepGP(Pretrained):
             hidden = torch.addcmul(marginals.mean, marginals.stddev, noise)
             marginals = self._layer(i, hidden)
         if self.trend is not None:
-            mean = marginals.mean + self.trend(x.to(self.trend.weight.dtype))
-            marginals = GaussianMarginals(mean, marginals.variance)
+            marginals = self.trend.add_to(marginals, x)
         return as_mixture(marginals) if len(self.layers) == 1 else GaussianMixture(marginals)
 
     def kl_divergence(self) -> Float[Tensor, ""]:
@@ -235,7 +238,7 @@ class DeepPaths:
         self,
         paths: list[Paths],
         means: nn.ModuleList,
-        trend: nn.Linear | None,
+        trend: Trend | None,
         *,
         pairs_of: int | None = None,
     ) -> None:
@@ -256,4 +259,4 @@ class DeepPaths:
                 inputs, values = values, paths.each(values)
             if i < len(self.means):
                 values = values + self.means[i](inputs)
-        return values if self.trend is None else values + self.trend(x.to(self.trend.weight.dtype))
+        return values if self.trend is None else values + self.trend(x)

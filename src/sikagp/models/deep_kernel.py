@@ -11,7 +11,7 @@ from torch.nn.utils.parametrizations import spectral_norm as constrain_spectral_
 from sikagp._typing import Float
 from sikagp.domains import RunningDomain
 from sikagp.layers import SIKALayer
-from sikagp.models.architecture import build_layer, describe_layer
+from sikagp.models.architecture import Trend, build_layer, describe_layer
 from sikagp.precision import at_least_float32, full_precision
 from sikagp.serialization import Pretrained
 from sikagp.validation import check_choice, check_count
@@ -36,6 +36,9 @@ class DeepKernel(Pretrained):
         reach: half width of the grid, in standard deviations of a feature.
         spectral_norm: whether to hold the spectral norm of all linear and convolution layers of
             backbone and embedding at 1, which keeps distinct inputs from collapsing.
+        trend: whether to add a learned linear function of the standardised features, which has no
+            prior. The model then starts from what a network with a linear last layer can do, and
+            the layer learns what is missing; classifiers are more accurate for it.
         layer_options: options of the :class:`SIKALayer`; its lengthscale counts in standard
             deviations of a feature, and a ``domain`` replaces the one from ``reach``.
 
@@ -57,13 +60,16 @@ class DeepKernel(Pretrained):
         normalisation: str = "batch",
         reach: float = 3.0,
         spectral_norm: bool = False,
+        trend: bool = False,
         **layer_options: Any,
     ) -> None:
         super().__init__()
         channels = num_features if embedding is None else embedding
         layer_options.setdefault("domain", (-reach, reach))
         layer = SIKALayer(channels, out_features, **layer_options)
-        self._assemble(backbone, num_features, layer, embedding, normalisation, spectral_norm)
+        self._assemble(
+            backbone, num_features, layer, embedding, normalisation, spectral_norm, trend=trend
+        )
 
     def _assemble(
         self,
@@ -73,6 +79,8 @@ class DeepKernel(Pretrained):
         embedding: int | None,
         normalisation: str,
         spectral_norm: bool,
+        *,
+        trend: bool = False,
     ) -> None:
         """Put the parts together; subclasses may bring another layer that gives marginals."""
         self.backbone = backbone
@@ -82,6 +90,7 @@ class DeepKernel(Pretrained):
         self.embedding = nn.Linear(num_features, embedding) if embedding else None
         self.standardise = _standardise(normalisation, layer.in_features)
         self.layer = layer
+        self.trend = Trend(layer.in_features, layer.out_features) if trend else None
         self._trainable: str | int | tuple[str, ...] = "all"
         for part in (self.backbone, self.embedding):
             if spectral_norm and part is not None:
@@ -94,7 +103,12 @@ class DeepKernel(Pretrained):
 
     def forward(self, *args: Any, **kwargs: Any) -> GaussianMarginals:
         """Marginals of f at the features of each row; arguments go to the backbone."""
-        return self.layer(self.features(*args, **kwargs))
+        features = self.features(*args, **kwargs)
+        marginals = self.layer(features)
+        if self.trend is None:
+            return marginals
+        with full_precision(features.device):
+            return self.trend.add_to(marginals, features)
 
     def features(self, *args: Any, **kwargs: Any) -> Float[Tensor, "*batch channels"]:
         """Standardised features, as the SIKA layer sees them.
@@ -167,6 +181,7 @@ class DeepKernel(Pretrained):
             "embedding": self.embedding.out_features if self.embedding is not None else None,
             "normalisation": self.normalisation,
             "spectral_norm": self.spectral_norm,
+            "trend": self.trend is not None,
         }
 
     @classmethod

@@ -1,13 +1,13 @@
-"""Deep ensembles: the same method several times, from different seeds."""
+"""Deep ensembles: a method several times, from different seeds and perhaps with other options."""
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from sikagp._typing import Float
-from sikagp.experiments.methods.base import FitReport, Method, Prediction
+from sikagp.experiments.methods.base import FitReport, Method, Prediction, tensors
 from sikagp.mixtures import GaussianMixture, concatenate
 from sikagp.training.data import Rows
 from sikagp.validation import check_count
@@ -15,16 +15,51 @@ from sikagp.validation import check_count
 _SEED_STEP = 1000
 
 
+class OnColumns:
+    """A method that sees some columns of a table only.
+
+    Args:
+        method: untrained, for as many features as there are columns.
+        columns: first column, and the one after the last.
+    """
+
+    def __init__(self, method: Method, columns: Sequence[int]) -> None:
+        self.method, self.columns = method, slice(*columns)
+
+    def fit(
+        self,
+        train: Rows,
+        validation: Rows | None,
+        *,
+        seed: int,
+        folder: Path | None = None,
+        progress: bool = False,
+    ) -> FitReport:
+        """Train the method on these columns."""
+        held_out = None if validation is None else self._part(validation)
+        return self.method.fit(
+            self._part(train), held_out, seed=seed, folder=folder, progress=progress
+        )
+
+    def predict(self, x: Float[Tensor, "rows features"]) -> Prediction:
+        """Predict by these columns."""
+        return self.method.predict(x[:, self.columns])
+
+    def _part(self, rows: Rows) -> Rows:
+        x, y = tensors(rows)
+        return x[:, self.columns], y
+
+
 class Ensemble:
     """An equally weighted mixture of members.
 
     Args:
-        make_member: makes an untrained member.
-        members: how many of them.
+        members: untrained methods.
     """
 
-    def __init__(self, make_member: Callable[[], Method], members: int) -> None:
-        self.members = [make_member() for _ in range(check_count("members", members))]
+    def __init__(self, members: Sequence[Method]) -> None:
+        check_count("members", len(members))
+        self.members = list(members)
 
     def fit(
         self,

@@ -5,7 +5,7 @@ from typing import Any
 
 from sikagp.experiments.methods.base import TASKS, Method, Problem, Task
 from sikagp.experiments.methods.classical import boosting, nearest_neighbours
-from sikagp.experiments.methods.ensembles import Ensemble
+from sikagp.experiments.methods.ensembles import Ensemble, OnColumns
 from sikagp.experiments.methods.exact import ExactGP
 from sikagp.experiments.methods.heads import HEADS
 from sikagp.experiments.methods.trained import Trained
@@ -41,7 +41,8 @@ def build_method(
         task: ``"regression"`` or ``"classification"``.
         options: options of the model; see :mod:`sikagp.experiments.methods.heads` and, for all
             that train by gradient, :class:`sikagp.experiments.methods.settings.Setting`. An
-            ensemble has ``members`` (4) of a ``member`` (``"network"``).
+            ensemble has ``members`` (4) of a ``member`` (``"network"``), which take further
+            options in turn from the list ``each``, and may be given some ``columns`` of a table.
         training: options of :class:`sikagp.training.TrainingConfig`, without the seed.
         device: where methods that train by gradient run; the others stay on the CPU.
     """
@@ -54,9 +55,7 @@ def build_method(
 
 def _build(name: str, problem: Problem, device: str) -> Method:
     if name == "ensemble":
-        options = dict(problem.options)
-        member, members = options.pop("member", "network"), options.pop("members", 4)
-        return Ensemble(lambda: _build(member, problem.replace(options=options), device), members)
+        return _build_ensemble(problem, device)
     if name == "knn":
         return nearest_neighbours(problem, **problem.options)
     if name == "boosting":
@@ -73,3 +72,22 @@ def _build(name: str, problem: Problem, device: str) -> Method:
             training={**training, **problem.training},
         ),
     )
+
+
+def _build_ensemble(problem: Problem, device: str) -> Ensemble:
+    options = dict(problem.options)
+    name, members = options.pop("member", "network"), options.pop("members", 4)
+    each = options.pop("each", [{}])
+    chosen = (each[i % len(each)] for i in range(check_count("members", members)))
+    return Ensemble([_build_member(name, problem, {**options, **own}, device) for own in chosen])
+
+
+def _build_member(name: str, problem: Problem, options: dict[str, Any], device: str) -> Method:
+    columns = options.pop("columns", None)
+    if columns is None:
+        return _build(name, problem.replace(options=options), device)
+    first, stop = columns
+    if not 0 <= first < stop <= problem.in_features:
+        raise ValueError(f"columns must lie in [0, {problem.in_features}], got {columns}")
+    part = problem.replace(options=options, in_features=stop - first)
+    return OnColumns(_build(name, part, device), columns)
