@@ -21,9 +21,9 @@ from sikagp.objectives import VariationalELBO
 from sikagp.variational import GaussianMarginals
 
 STEP, OURS, GPYTORCH = "training step", "expectation", "expectation, GPyTorch"
-NAMES = ("gaussian", "heteroscedastic", "student_t", "bernoulli", "poisson", "softmax")
+NAMES = ("gaussian", "heteroscedastic", "student_t", "bernoulli", "logistic", "poisson", "softmax")
 CLASSES, NUM_DATA = 10, 10_000
-ONE_OUTPUT = ("gaussian", "student_t", "bernoulli", "poisson")
+ONE_OUTPUT = ("gaussian", "student_t", "bernoulli", "logistic", "poisson")
 
 
 def cases(settings: Settings) -> list[Case]:
@@ -67,7 +67,7 @@ def make_targets(name: str, rows: int, settings: Settings) -> Tensor:
     if name == "softmax":
         return torch.randint(CLASSES, (rows,), device=settings.device)
     y = torch.randn(rows, device=settings.device)
-    if name == "bernoulli":
+    if name in ("bernoulli", "logistic"):
         return (y > 0).to(y.dtype)
     if name == "poisson":
         return y.abs().floor()

@@ -32,6 +32,8 @@ def conditional(name: str, likelihood, f: torch.Tensor) -> Distribution:
         return StudentT(likelihood.deg_free.flatten(), f, likelihood.noise.flatten().sqrt())
     if name == "bernoulli":
         return Bernoulli(Normal(0.0, 1.0).cdf(f))
+    if name == "logistic":
+        return Bernoulli(1 / (1 + torch.exp(-f)))
     return Poisson(torch.nn.functional.softplus(f))
 
 
@@ -45,4 +47,6 @@ def integrate(function, marginal: GaussianMarginals) -> torch.Tensor:
 
 def targets_for(name: str) -> torch.Tensor:
     y = torch.randn(ROWS, TARGETS, dtype=torch.float64)
-    return {"bernoulli": (y > 0).double(), "poisson": y.abs().mul(3).round()}.get(name, y)
+    labels = (y > 0).double()
+    others = {"bernoulli": labels, "logistic": labels, "poisson": y.abs().mul(3).round()}
+    return others.get(name, y)

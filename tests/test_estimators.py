@@ -164,15 +164,16 @@ def test_string_labels_and_probabilities(fitted_classifier, wave):
     assert set(fitted_classifier.predict(wave[0])) == {"down", "up"}
 
 
-def test_softmax_and_probit_agree(wave):
+def test_links_agree(wave):
     models = [
         SIKAClassifier(likelihood=name, max_epochs=60, learning_rate=0.05, hidden=()).fit(
             wave[0], side(wave)
         )
-        for name in ("bernoulli", "softmax")
+        for name in ("logistic", "bernoulli", "softmax")
     ]
-    probit, softmax = (model.predict_proba(wave[0]) for model in models)
+    logistic, probit, softmax = (model.predict_proba(wave[0]) for model in models)
     assert np.abs(probit - softmax).mean() < 0.1
+    assert np.abs(logistic - softmax).mean() < 0.1
 
 
 def test_frames_keep_their_names(wave):

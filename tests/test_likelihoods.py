@@ -27,8 +27,10 @@ from sikagp.mixtures import GaussianMixture
 from sikagp.predictions import log_marginal
 from sikagp.variational import GaussianMarginals
 
+ONE_OUTPUT = ["gaussian", "student_t", "bernoulli", "logistic", "poisson"]
 
-@pytest.mark.parametrize("name", ["gaussian", "student_t", "bernoulli", "poisson"])
+
+@pytest.mark.parametrize("name", ONE_OUTPUT)
 def test_expected_log_prob_is_the_integral(name):
     likelihood, marginal, y = perturbed(name), marginals(TARGETS), targets_for(name)
     expected = integrate(lambda f: conditional(name, likelihood, f).log_prob(y), marginal).sum(-1)
@@ -36,7 +38,7 @@ def test_expected_log_prob_is_the_integral(name):
     torch.testing.assert_close(actual, expected, rtol=2e-5, atol=2e-5)
 
 
-@pytest.mark.parametrize("name", ["gaussian", "student_t", "bernoulli", "poisson"])
+@pytest.mark.parametrize("name", ONE_OUTPUT)
 def test_expected_log_prob_is_gpytorch_s(name):
     likelihood, marginal, y = perturbed(name), marginals(TARGETS), targets_for(name)
     as_batch = MultivariateNormal(marginal.mean.mT, DiagLinearOperator(marginal.variance.mT))
@@ -100,7 +102,7 @@ def test_heteroscedastic_targets_are_independent():
     assert_close(given.variance.log(), whole.mean[..., 3:])
 
 
-@pytest.mark.parametrize("name", ["gaussian", "student_t", "bernoulli", "poisson"])
+@pytest.mark.parametrize("name", ONE_OUTPUT)
 def test_certain_outputs_leave_the_likelihood_itself(name):
     likelihood, marginal, y = perturbed(name), marginals(TARGETS), targets_for(name)
     certain = GaussianMarginals(marginal.mean, torch.full_like(marginal.mean, 1e-18))
@@ -108,7 +110,7 @@ def test_certain_outputs_leave_the_likelihood_itself(name):
     assert_close(expected_log_prob(likelihood, certain, y), expected)
 
 
-@pytest.mark.parametrize("name", ["gaussian", "heteroscedastic", "student_t", "bernoulli"])
+@pytest.mark.parametrize("name", ["heteroscedastic", *ONE_OUTPUT[:-1]])
 def test_expectations_lie_below_the_log_of_the_prediction(name):
     """Jensen's inequality, which makes the ELBO a bound."""
     likelihood, y = perturbed(name, 1), targets_for(name)[:, :1]

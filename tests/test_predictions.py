@@ -22,7 +22,7 @@ from sikagp.predictions import class_probabilities, log_marginal, predictive
 from sikagp.variational import GaussianMarginals
 
 
-@pytest.mark.parametrize("name", ["gaussian", "student_t", "bernoulli", "poisson"])
+@pytest.mark.parametrize("name", ["gaussian", "student_t", "bernoulli", "logistic", "poisson"])
 def test_log_marginal_is_the_log_of_the_integral(name):
     likelihood, marginal, y = perturbed(name, 1), marginals(1), targets_for(name)[:, :1]
     density = integrate(lambda f: conditional(name, likelihood, f).log_prob(y).exp(), marginal)
@@ -105,6 +105,13 @@ def test_bernoulli_prediction_is_the_probit_average():
     assert_close(predictive(likelihood, GaussianMixture(marginal)).probs, expected)
 
 
+def test_logistic_prediction_is_the_average_of_probabilities():
+    likelihood, marginal = build_likelihood("logistic", 1), marginals(1)
+    expected = integrate(lambda f: conditional("logistic", likelihood, f).probs, marginal).mean(0)
+    actual = predictive(likelihood, GaussianMixture(marginal)).probs
+    torch.testing.assert_close(actual, expected, rtol=1e-8, atol=1e-8)
+
+
 def test_unknown_likelihoods_are_refused():
     with pytest.raises(TypeError, match="LaplaceLikelihood"):
         predictive(likelihoods.LaplaceLikelihood(), marginals(1))
@@ -141,8 +148,9 @@ def test_densities_of_y_integrate_to_one(name):
     assert torch.trapezoid(density, y).item() == pytest.approx(1, abs=2e-3)
 
 
-def test_probabilities_of_two_labels_sum_to_one():
-    likelihood, output = build_likelihood("bernoulli", 1), GaussianMixture(marginals(1))
+@pytest.mark.parametrize("name", ["bernoulli", "logistic"])
+def test_probabilities_of_two_labels_sum_to_one(name):
+    likelihood, output = build_likelihood(name, 1), GaussianMixture(marginals(1))
     yes, no = (log_marginal(likelihood, output, torch.full((ROWS,), y)).exp() for y in (1.0, 0.0))
     assert_close(yes + no, torch.ones(ROWS))
     assert_close(yes, predictive(likelihood, output).probs.squeeze(-1))

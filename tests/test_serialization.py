@@ -67,6 +67,7 @@ LIKELIHOODS = [
     lambda: build_likelihood("gaussian", 3),
     lambda: build_likelihood("student_t", 3),
     lambda: build_likelihood("bernoulli", 3),
+    lambda: build_likelihood("logistic", 3),
     lambda: build_likelihood("poisson", 3),
     lambda: build_likelihood("softmax", 3),
     lambda: SoftmaxLikelihood(num_features=3, num_classes=5),

@@ -260,13 +260,15 @@ def test_datasets_and_named_inputs_work():
 
 
 @pytest.mark.parametrize(
-    "name", ["heteroscedastic", "student_t", "bernoulli", "softmax", "poisson"]
+    "name", ["heteroscedastic", "student_t", "bernoulli", "logistic", "softmax", "poisson"]
 )
 @pytest.mark.parametrize("objective", ["elbo", "predictive"])
 def test_every_likelihood_learns(name, objective):
     torch.manual_seed(0)
     x = torch.rand(300, 1)
-    y = {"bernoulli": (x > 0.5).float(), "softmax": (3 * x).long(), "poisson": (9 * x).round()}
+    label = (x > 0.5).float()
+    y = {"bernoulli": label, "logistic": label, "softmax": (3 * x).long()}
+    y["poisson"] = (9 * x).round()
     target = y.get(name, torch.sin(6 * x)).squeeze(-1)
     outputs = {"softmax": 3, "heteroscedastic": 2}.get(name, 1)
     model, likelihood = SIKALayer(1, outputs, level=3), build_likelihood(name, min(outputs, 3))

@@ -1,4 +1,4 @@
-"""Likelihoods: GPyTorch's, one more of the same kind, and their expectations under marginals.
+"""Likelihoods: GPyTorch's, two more of the same kind, and their expectations under marginals.
 
     expected_log_prob = E_q(f) [ log p(y | f) ],        one number per row
 
@@ -56,6 +56,21 @@ class HeteroscedasticGaussianLikelihood(likelihoods.Likelihood):
         return -0.5 * (error * precision + log_noise + _LOG_2PI).sum(-1)
 
 
+class LogisticLikelihood(_OneDimensionalLikelihood):
+    """Two classes with a logistic link, where GPyTorch's Bernoulli likelihood has a probit.
+
+    .. math:: p(y = 1) = 1 / (1 + \\exp(-f(x)))
+
+    Its tails are heavier, so a wrong label weighs less.
+    """
+
+    def forward(
+        self, function_samples: Float[Tensor, "*batch outputs"], *args: Any, **kwargs: Any
+    ) -> torch.distributions.Bernoulli:
+        """Distribution of y given f."""
+        return torch.distributions.Bernoulli(logits=function_samples)
+
+
 def build_likelihood(name: str, num_targets: int) -> likelihoods.Likelihood:
     """Make a likelihood by name, for that many targets (or classes)."""
     batch_shape = torch.Size([num_targets])
@@ -64,6 +79,7 @@ def build_likelihood(name: str, num_targets: int) -> likelihoods.Likelihood:
         "heteroscedastic": HeteroscedasticGaussianLikelihood,
         "student_t": lambda: likelihoods.StudentTLikelihood(batch_shape=batch_shape),
         "bernoulli": likelihoods.BernoulliLikelihood,
+        "logistic": LogisticLikelihood,
         "poisson": likelihoods.PoissonLikelihood,
         "softmax": lambda: likelihoods.SoftmaxLikelihood(
             num_classes=num_targets, mixing_weights=False
@@ -110,6 +126,7 @@ def _heteroscedastic(
 
 @expected_log_prob.register(likelihoods.StudentTLikelihood)
 @expected_log_prob.register(likelihoods.BernoulliLikelihood)
+@expected_log_prob.register(LogisticLikelihood)
 @expected_log_prob.register(likelihoods.PoissonLikelihood)
 def _quadrature(
     likelihood: likelihoods.Likelihood, marginals: GaussianMarginals, y: Targets
@@ -176,6 +193,15 @@ def _bernoulli(
     y: Shaped[Tensor, "rows outputs"],
 ) -> Float[Tensor, "*samples rows outputs"]:
     return torch.special.log_ndtr(torch.where(y > 0, f, -f))
+
+
+@conditional_log_prob.register
+def _logistic(
+    likelihood: LogisticLikelihood,
+    f: Float[Tensor, "*samples rows outputs"],
+    y: Shaped[Tensor, "rows outputs"],
+) -> Float[Tensor, "*samples rows outputs"]:
+    return F.logsigmoid(torch.where(y > 0, f, -f))
 
 
 @conditional_log_prob.register

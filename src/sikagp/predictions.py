@@ -22,6 +22,7 @@ from torch.distributions import (
 from sikagp._typing import Float
 from sikagp.likelihoods import (
     HeteroscedasticGaussianLikelihood,
+    LogisticLikelihood,
     Targets,
     mix_classes,
     quadrature,
@@ -47,7 +48,7 @@ def predictive(
     Gaussian             :class:`GaussianMixture` of shape (*batch, targets)
     heteroscedastic      the same, with more components
     Student-t, Poisson   ``MixtureSameFamily`` over (*batch, targets)
-    Bernoulli            ``Bernoulli`` with averaged probabilities (*batch, targets)
+    Bernoulli, logistic  ``Bernoulli`` with averaged probabilities (*batch, targets)
     softmax              ``Categorical`` with averaged probabilities (*batch, classes)
     ===================  ===========================================================
 
@@ -128,6 +129,18 @@ def _bernoulli(
     marginals = as_mixture(output).components
     link = marginals.mean / (1 + marginals.variance).sqrt()
     return Bernoulli(torch.special.ndtr(link).mean(0))
+
+
+@predictive.register
+def _logistic(
+    likelihood: LogisticLikelihood,
+    output: GaussianMarginals | GaussianMixture,
+    num_samples: int = 100,
+) -> Bernoulli:
+    marginals = as_mixture(output).components
+    node, weight = quadrature(marginals.mean.dtype, marginals.mean.device)
+    f = marginals.mean.unsqueeze(-1) + marginals.stddev.unsqueeze(-1) * node
+    return Bernoulli((f.sigmoid() @ weight).mean(0))
 
 
 @predictive.register

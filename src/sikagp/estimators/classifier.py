@@ -18,17 +18,19 @@ from sikagp.estimators.preparation import Rows, Split, hold_out
 from sikagp.estimators.recipes import Hidden
 from sikagp.validation import check_choice
 
-LIKELIHOODS = ("auto", "bernoulli", "softmax")
+LIKELIHOODS = ("auto", "logistic", "bernoulli", "softmax")
+ONE_OUTPUT = ("logistic", "bernoulli")
 
 
 class SIKAClassifier(ClassifierMixin, SavedEstimator):
     """Gaussian process classification with averaged probabilities, for two or more classes.
 
-    Two classes are told apart by a probit link, more by a softmax. Arguments are those of
+    Two classes are told apart by a logistic link, more by a softmax. Arguments are those of
     :class:`SIKARegressor`, except
 
     Args:
-        likelihood: ``"bernoulli"`` (two classes only), ``"softmax"``, or ``"auto"``.
+        likelihood: ``"logistic"`` or ``"bernoulli"`` (a probit; two classes only),
+            ``"softmax"``, or ``"auto"``.
 
     Attributes:
         classes_: labels in sorted order.
@@ -79,12 +81,12 @@ class SIKAClassifier(ClassifierMixin, SavedEstimator):
     def _likelihood_name(self) -> str:
         name = check_choice("likelihood", self.likelihood, LIKELIHOODS)
         count = len(self.classes_)
-        if name == "bernoulli" and count > 2:
-            raise ValueError(f"a bernoulli likelihood has two classes, y has {count}")
-        return name if name != "auto" else "bernoulli" if count == 2 else "softmax"
+        if name in ONE_OUTPUT and count > 2:
+            raise ValueError(f"a {name} likelihood has two classes, y has {count}")
+        return name if name != "auto" else "logistic" if count == 2 else "softmax"
 
     def _num_targets(self) -> int:
-        return 1 if self._likelihood_name() == "bernoulli" else len(self.classes_)
+        return 1 if self._likelihood_name() in ONE_OUTPUT else len(self.classes_)
 
     def _validated(self, X: Any, y: Any, *, reset: bool) -> tuple[np.ndarray, np.ndarray]:
         x, label = validate_data(self, X, y, reset=reset, dtype=np.float64)

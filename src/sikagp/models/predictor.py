@@ -7,7 +7,7 @@ from gpytorch import likelihoods
 from torch import nn
 from torch.distributions import Distribution
 
-from sikagp.likelihoods import HeteroscedasticGaussianLikelihood
+from sikagp.likelihoods import HeteroscedasticGaussianLikelihood, LogisticLikelihood
 from sikagp.mixtures import GaussianMixture
 from sikagp.models.deep_gp import DeepGP
 from sikagp.models.deep_kernel import DeepKernel
@@ -17,6 +17,7 @@ from sikagp.serialization import Pretrained
 MODELS: dict[str, type[Pretrained]] = {"DeepGP": DeepGP, "DeepKernel": DeepKernel}
 _PLAIN: dict[str, type[likelihoods.Likelihood]] = {
     "BernoulliLikelihood": likelihoods.BernoulliLikelihood,
+    "LogisticLikelihood": LogisticLikelihood,
     "PoissonLikelihood": likelihoods.PoissonLikelihood,
     "HeteroscedasticGaussianLikelihood": HeteroscedasticGaussianLikelihood,
 }
