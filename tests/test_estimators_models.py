@@ -16,7 +16,7 @@ from sklearn.model_selection import train_test_split
 from torch.distributions import Categorical, MixtureSameFamily, StudentT
 
 from sikagp import training
-from sikagp.estimators import SIKAClassifier, SIKARegressor, base
+from sikagp.estimators import SIKAClassifier, SIKARegressor, base, recipes
 from sikagp.estimators.pooling import Pooled
 from sikagp.kernels import get_kernel
 from sikagp.mixtures import GaussianMixture
@@ -144,6 +144,25 @@ def test_a_stream_counts_the_prior_once_for_all_rows(monkeypatch):
     for rows in (slice(30), slice(30, 40), slice(40, 60)):
         model.partial_fit(X[rows], y[rows])
     assert shares == pytest.approx([1 / 30, 1 / 40, 1 / 60])
+
+
+def test_linear_coefficients_of_a_classifier_have_one_prior_for_all_rows(monkeypatch):
+    decays = []
+
+    def recorded(model, likelihood, data, config, **options):
+        decays.append(config.weight_decay)
+        return training.fit(model, likelihood, data, config, **options)
+
+    monkeypatch.setattr(base, "fit", recorded)
+    X, y = additive(60)
+    model = SIKAClassifier(max_epochs=1, random_state=0)
+    for rows in (slice(30), slice(30, 40), slice(40, 60)):
+        model.partial_fit(X[rows], y[rows] > 0, classes=[False, True])
+    model.fit(X, y > 0, sample_weight=np.full(60, 2.0))
+    expected = [recipes.TREND_PRECISION / rows for rows in (30, 40, 60, 120)]
+    assert decays == pytest.approx(expected)
+    SIKARegressor(max_epochs=1, random_state=0).fit(X, y)
+    assert decays[-1] == 0
 
 
 def test_fit_forgets_a_stream():

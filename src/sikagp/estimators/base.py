@@ -120,7 +120,8 @@ class SIKAEstimator(BaseEstimator, ABC):
 
     def _try(self, hidden: recipes.Hidden, split: Split, plan: recipes.Schedule) -> Trial:
         self._members = self._build(split.rows, hidden)
-        results = self._train(split.learned, plan, kl_weight=self._kl_weight())
+        decay = self._weight_decay(float(split.learned.weight.sum()))
+        results = self._train(split.learned, plan, kl_weight=self._kl_weight(), weight_decay=decay)
         self._calibrate(split)
         return Trial(self._members, results)
 
@@ -188,7 +189,13 @@ class SIKAEstimator(BaseEstimator, ABC):
             plan = self._plan(rows, PARTIAL_PASSES)
             # The KL divergence is counted once for all rows seen so far, not for these alone.
             share = float(rows.weight.sum()) / seen
-            self._train(rows, plan, kl_weight=self._kl_weight() * share, schedule="constant")
+            self._train(
+                rows,
+                plan,
+                kl_weight=self._kl_weight() * share,
+                weight_decay=self._weight_decay(seen),
+                schedule="constant",
+            )
             self.weight_seen_ = seen
             self._finish(rows)
 
@@ -213,6 +220,9 @@ class SIKAEstimator(BaseEstimator, ABC):
 
     def _kl_weight(self) -> float:
         return recipes.prior_weight(self.kl_weight, classification=is_classifier(self))
+
+    def _weight_decay(self, rows: float) -> float:
+        return recipes.weight_decay(rows, classification=is_classifier(self))
 
     def _choices(self, rows: Rows) -> list[recipes.Hidden]:
         """Architectures in question."""

@@ -26,6 +26,8 @@ DOMAINS = ("range", "quantiles")
 STEPS_PER_EPOCH = 25
 EVALUATION_SAMPLES = 20
 CLASSIFICATION_KL_WEIGHT = 0.3
+# Precision of the Gaussian prior that linear coefficients of a classifier have.
+TREND_PRECISION = 4.0
 # How much less log density of held-out rows, in nats, a brief training may leave a model with.
 CLOSE = 10.0
 # Initial lengthscales in deviations of a feature: effects start smooth where rows are not many.
@@ -106,6 +108,14 @@ def prior_weight(kl_weight: Any, *, classification: bool) -> float:
     if check_number("kl_weight", kl_weight) < 0:
         raise ValueError(f"kl_weight must not be negative, got {kl_weight}")
     return float(kl_weight)
+
+
+def weight_decay(rows: float, *, classification: bool) -> float:
+    """Decay, per row, that is the prior of a classifier's linear coefficients; others have none.
+
+    Without one, classes that a plane can separate would make them grow as long as they are trained.
+    """
+    return TREND_PRECISION / rows if classification else 0.0
 
 
 def accelerator(device: Any) -> str:
