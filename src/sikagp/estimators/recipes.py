@@ -27,7 +27,7 @@ STEPS_PER_EPOCH = 25
 EVALUATION_SAMPLES = 20
 CLASSIFICATION_KL_WEIGHT = 0.3
 # Precision of the Gaussian prior that linear coefficients of a classifier have.
-TREND_PRECISION = 4.0
+TREND_PRECISION = 2.0
 # How much less log density of held-out rows, in nats, a brief training may leave a model with.
 CLOSE = 10.0
 # Initial lengthscales in deviations of a feature: effects start smooth where rows are not many.
