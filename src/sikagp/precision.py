@@ -1,6 +1,7 @@
 """Floating-point types: layers compute in float32 or better, whatever they are stored or fed in."""
 
 import contextlib
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -25,7 +26,7 @@ def fastest_precision(accelerator: str) -> str:
         native = torch.cuda.is_bf16_supported()
     else:
         # Older versions of torch do not tell.
-        known = getattr(torch.cpu, "get_capabilities", dict)()
+        known: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
         native = accelerator in ("cpu", "auto") and any(known.get(name) for name in _BFLOAT16)
     return "bf16-mixed" if native else "32-true"
 

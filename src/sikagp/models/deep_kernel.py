@@ -37,8 +37,8 @@ class DeepKernel(Pretrained):
         spectral_norm: whether to hold the spectral norm of all linear and convolution layers of
             backbone and embedding at 1, which keeps distinct inputs from collapsing.
         trend: whether to add a learned linear function of the standardised features, which has no
-            prior. The model then starts from what a network with a linear last layer can do, and
-            the layer learns what is missing; classifiers are more accurate for it.
+            prior. The model can then do what a network with a linear last layer does, and the
+            layer learns what is missing.
         layer_options: options of the :class:`SIKALayer`; its lengthscale counts in standard
             deviations of a feature, and a ``domain`` replaces the one from ``reach``.
 

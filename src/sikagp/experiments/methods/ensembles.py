@@ -10,7 +10,6 @@ from sikagp._typing import Float
 from sikagp.experiments.methods.base import FitReport, Method, Prediction, tensors
 from sikagp.mixtures import GaussianMixture, concatenate
 from sikagp.training.data import Rows
-from sikagp.validation import check_count
 
 _SEED_STEP = 1000
 
@@ -58,7 +57,6 @@ class Ensemble:
     """
 
     def __init__(self, members: Sequence[Method]) -> None:
-        check_count("members", len(members))
         self.members = list(members)
 
     def fit(
