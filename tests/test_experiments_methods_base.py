@@ -153,11 +153,11 @@ def test_a_method_on_columns_learns_and_predicts_by_them_alone():
 
 
 def test_members_take_further_options_in_turn():
-    each = [{"columns": [0, 1], "level": 3}, {"level": 4}]
+    each = [{"columns": [1, 2], "level": 3}, {"level": 4}]
     ensemble = build("ensemble", member="sika", members=3, each=each, lengthscale=0.3)
     first, second, third = ensemble.members
     assert isinstance(first, OnColumns)
-    assert (first.columns, first.method.problem.in_features) == (slice(0, 1), 1)
+    assert (first.columns, first.method.problem.in_features) == (slice(1, 2), 1)
     assert first.method.head_options == {"level": 3, "lengthscale": 0.3}
     assert second.head_options == {"level": 4, "lengthscale": 0.3}
     assert third.method.head_options == first.method.head_options
