@@ -4,6 +4,7 @@ import joblib
 import numpy as np
 import pandas as pd
 import pytest
+from gpytorch.likelihoods import SoftmaxLikelihood
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
@@ -13,6 +14,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from sikagp.estimators import SIKAClassifier, SIKARegressor
+from sikagp.likelihoods import LogisticLikelihood
 
 QUICK = {"max_epochs": 10, "random_state": 0}
 
@@ -162,6 +164,13 @@ def test_string_labels_and_probabilities(fitted_classifier, wave):
     probability = fitted_classifier.predict_proba(wave[0])
     np.testing.assert_allclose(probability.sum(1), 1)
     assert set(fitted_classifier.predict(wave[0])) == {"down", "up"}
+
+
+def test_two_classes_have_a_logistic_link_and_more_a_softmax(wave):
+    thirds = np.digitize(wave[1], np.quantile(wave[1], [1 / 3, 2 / 3]))
+    for labels, kind in ((side(wave), LogisticLikelihood), (thirds, SoftmaxLikelihood)):
+        model = SIKAClassifier(max_epochs=1, hidden=()).fit(wave[0], labels)
+        assert isinstance(model._members[0].likelihood, kind)
 
 
 def test_links_agree(wave):
