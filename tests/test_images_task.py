@@ -6,10 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from sikagp.experiments.backbones import BACKBONES
 from sikagp.experiments.cell import Cell
 from sikagp.experiments.data import Source, sources
+from sikagp.experiments.images.corruptions import corrupt
 from sikagp.experiments.methods import METHODS
 from sikagp.experiments.recipe import Recipe, load_recipes
 from sikagp.experiments.tasks.images import BACKBONE_FILE, CHECKPOINT, ImageOptions, run
@@ -80,12 +82,18 @@ def test_cifar100_is_trained_in_full_and_then_fine_tuned(folder):
     assert (full.folder / "reliability.png").stat().st_size > 1000
     trained = (full.folder / BACKBONE_FILE).read_bytes()
 
-    tuning = {**images, "frozen": "images/full", "views": 2, "validation": 0.25}
+    tuning = {
+        **images,
+        "frozen": "images/full",
+        "views": 2,
+        "validation": 0.25,
+        "distortions": ["blur2"],
+    }
     options = {**SMALL, "normalisation": "running"}
     tuned = run(make_cell(folder, "images/tuned", "dense-dak", tuning, options))
     assert 0 < tuned["nll"] < 20
     assert 0 < tuned["nll_tempered"] < 20
-    assert len(list((folder / "cache").rglob("*.safetensors"))) == 3  # two views, test images
+    assert len(list((folder / "cache").rglob("*.safetensors"))) == 4  # two views, held out, test
     assert (full.folder / BACKBONE_FILE).read_bytes() == trained
 
 
@@ -123,6 +131,23 @@ def test_options_are_checked():
         ImageOptions(name="cifar10", backbone="fast", normalisation="zca")
     with pytest.raises(ValueError, match="validation"):
         ImageOptions(name="cifar10", backbone="fast", validation=1.0)
+    for name in ("fog1", "blur0", "blur6", "blur", "2"):
+        with pytest.raises(ValueError, match=f"such as 'blur2', got '{name}'"):
+            ImageOptions(name="cifar10", backbone="fast", distortions=[name])
+
+
+def test_stand_ins_are_the_held_out_images_distorted_in_every_way(folder):
+    images = ImageOptions(name="cifar100", backbone="fast-tiny").load("train")
+    held = torch.tensor([3, 17, 5])
+    plain = ImageOptions(name="cifar100", backbone="fast-tiny").stand_ins(images, held)
+    assert plain.pixels.equal(images.pixels[held])
+    assert plain.labels.equal(images.labels[held])
+    distortions = ["contrast3", "blur1"]
+    options = ImageOptions(name="cifar100", backbone="fast-tiny", distortions=distortions)
+    new = options.stand_ins(images, held)
+    assert new.pixels[:3].equal(corrupt(images.pixels[held], "contrast", 3))
+    assert new.pixels[3:].equal(corrupt(images.pixels[held], "blur", 1))
+    assert new.labels.tolist() == [*images.labels[held].tolist()] * 2
 
 
 def test_held_out_images_depend_on_the_seed_and_are_not_learned_from(folder):

@@ -42,6 +42,10 @@ class Images:
         """Return the first images, or all of them."""
         return replace(self, pixels=self.pixels[:count], labels=self.labels[:count])
 
+    def pick(self, rows: Int[Tensor, " rows"]) -> "Images":
+        """Return the images with these numbers."""
+        return replace(self, pixels=self.pixels[rows], labels=self.labels[rows])
+
     def with_pixels(self, pixels: UInt8[Tensor, "rows channels height width"]) -> "Images":
         """Return other pixels with the same labels."""
         return replace(self, pixels=pixels)

@@ -47,11 +47,9 @@ class LiveInputs:
         pixels, labels = images.pixels[rows], images.labels[rows]
         return ImageRows(pixels, labels, self.normalise, augmented=self.augmented, seed=seed)
 
-    def predict(
-        self, images: Images, rows: Int[Tensor, " rows"] | None = None
-    ) -> Float[Tensor, "rows channels height width"]:
-        """Normalised pictures, all or some."""
-        return self.normalise(images.pixels if rows is None else images.pixels[rows])
+    def predict(self, images: Images) -> Float[Tensor, "rows channels height width"]:
+        """Normalised pictures."""
+        return self.normalise(images.pixels)
 
 
 class FrozenInputs:
@@ -84,12 +82,9 @@ class FrozenInputs:
         features = [self.cache(images.pixels, view=view)[rows] for view in range(self.views)]
         return ViewRows(torch.stack(features, dim=1), images.labels[rows], seed=seed)
 
-    def predict(
-        self, images: Images, rows: Int[Tensor, " rows"] | None = None
-    ) -> Float[Tensor, "rows features"]:
-        """Features of the pictures as they are, all or some."""
-        features = self.cache(images.pixels)
-        return features if rows is None else features[rows]
+    def predict(self, images: Images) -> Float[Tensor, "rows features"]:
+        """Features of the pictures as they are."""
+        return self.cache(images.pixels)
 
 
 class ViewRows(TensorRows):

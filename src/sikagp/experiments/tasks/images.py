@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import time
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -22,6 +23,7 @@ from sikagp.experiments.cell import Cell
 from sikagp.experiments.data import Images
 from sikagp.experiments.figures.style import STYLE
 from sikagp.experiments.images.augmentation import NORMALISATIONS
+from sikagp.experiments.images.corruptions import corrupt, parse_corruption
 from sikagp.experiments.images.given import GivenLayer
 from sikagp.experiments.images.rows import FrozenInputs, LiveInputs
 from sikagp.experiments.images.scores import (
@@ -33,6 +35,7 @@ from sikagp.experiments.images.scores import (
 )
 from sikagp.experiments.methods import Method, build_method
 from sikagp.experiments.methods.composition import OnFeatures
+from sikagp.experiments.tasks import Best
 from sikagp.plots import plot_reliability
 from sikagp.validation import check_choice
 
@@ -43,6 +46,7 @@ DATA = {
     "cifar100": data.cifar100,
     "svhn": data.svhn,
 }
+CRITERIA: Mapping[str, Best] = {"validation_nll": "lowest"}
 CHECKPOINT, BACKBONE_FILE = "checkpoint", "backbone.safetensors"
 _WITHOUT_ELBO = (CHECKPOINT, "network", "mc-dropout", "ensemble", "knn", "boosting")
 
@@ -62,6 +66,8 @@ class ImageOptions:
         ood: other images, to be told apart.
         corruptions: how many test images are scored under every corruption too.
         validation: share of the training images that is held out, for choices and a temperature.
+        distortions: corruptions of the held-out images, such as ``"blur2"``. A frozen backbone
+            that has learned from them knows them by heart; distorted ones stand in for new ones.
         rows: largest number of training images, for quick looks.
         test_rows: largest number of test and other images.
     """
@@ -75,6 +81,7 @@ class ImageOptions:
     ood: str = ""
     corruptions: int = 0
     validation: float = 0.0
+    distortions: Sequence[str] = ()
     rows: int | None = None
     test_rows: int | None = None
 
@@ -84,6 +91,8 @@ class ImageOptions:
         check_choice("normalisation", self.normalisation or self.name, NORMALISATIONS)
         if not 0 <= self.validation < 1:
             raise ValueError(f"validation must lie in [0, 1), got {self.validation}")
+        for name in self.distortions:
+            parse_corruption(name)
 
     @property
     def depth(self) -> int:
@@ -104,6 +113,15 @@ class ImageOptions:
         held = round(self.validation * len(images))
         return order[held:].sort().values, order[:held].sort().values
 
+    def stand_ins(self, images: Images, held: Int[Tensor, " held_out"]) -> Images:
+        """Held-out images that stand in for new ones, once under every distortion."""
+        chosen = images.pick(held)
+        if not self.distortions:
+            return chosen
+        changed = [corrupt(chosen.pixels, *parse_corruption(name)) for name in self.distortions]
+        repeated = images.pick(held.repeat(len(changed)))
+        return repeated.with_pixels(torch.cat(changed))
+
 
 def run(cell: Cell) -> dict[str, Any]:
     """Train and score; returns metrics, timings, the history and a reliability diagram."""
@@ -121,8 +139,8 @@ def run(cell: Cell) -> dict[str, Any]:
     )
     _keep_backbone(method, cell)
 
-    def predict(images: Images, rows: Tensor | None = None) -> Draws:
-        return _class_draws(method, inputs.predict(images, rows))
+    def predict(images: Images) -> Draws:
+        return _class_draws(method, inputs.predict(images))
 
     ready = inputs.predict(test)
     start = time.perf_counter()
@@ -131,7 +149,8 @@ def run(cell: Cell) -> dict[str, Any]:
     _draw_reliability(draws, test.labels, cell)
     scores = classification_scores(draws, test.labels)
     if len(held):
-        scores |= held_out_scores(predict(train, held), train.labels[held], draws, test.labels)
+        new = options.stand_ins(train, held)
+        scores |= held_out_scores(predict(new), new.labels, draws, test.labels)
     if options.ood:
         scores |= detection_scores(draws, predict(options.load("ood")))
     if options.corruptions:
