@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from sikagp.experiments.backbones import BACKBONES
 from sikagp.experiments.cell import Cell
@@ -87,13 +88,15 @@ def test_cifar100_is_trained_in_full_and_then_fine_tuned(folder):
         "frozen": "images/full",
         "views": 2,
         "validation": 0.25,
-        "distortions": ["blur2"],
+        "distortions": ["blur2", "noise1"],
     }
     options = {**SMALL, "normalisation": "running"}
     tuned = run(make_cell(folder, "images/tuned", "dense-dak", tuning, options))
     assert 0 < tuned["nll"] < 20
     assert 0 < tuned["nll_tempered"] < 20
-    assert len(list((folder / "cache").rglob("*.safetensors"))) == 4  # two views, held out, test
+    kept = [load_file(path)["features"] for path in (folder / "cache").rglob("*.safetensors")]
+    # Test images, ten held-out ones under two distortions, two views.
+    assert sorted(map(len, kept)) == [12, 20, 40, 40]
     assert (full.folder / BACKBONE_FILE).read_bytes() == trained
 
 
