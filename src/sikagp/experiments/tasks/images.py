@@ -115,12 +115,10 @@ class ImageOptions:
 
     def stand_ins(self, images: Images, held: Int[Tensor, " held_out"]) -> Images:
         """Held-out images that stand in for new ones, once under every distortion."""
-        chosen = images.pick(held)
-        if not self.distortions:
-            return chosen
-        changed = [corrupt(chosen.pixels, *parse_corruption(name)) for name in self.distortions]
-        repeated = images.pick(held.repeat(len(changed)))
-        return repeated.with_pixels(torch.cat(changed))
+        pixels = images.pixels[held]
+        versions = [corrupt(pixels, *parse_corruption(name)) for name in self.distortions]
+        versions = versions or [pixels]
+        return images.pick(held.repeat(len(versions))).with_pixels(torch.cat(versions))
 
 
 def run(cell: Cell) -> dict[str, Any]:
