@@ -89,6 +89,15 @@ def test_failures_are_told_and_tried_again(tmp_path, caplog):
     assert (bad.folder / "seen.txt").read_text() == "run\nrun\n"
 
 
+def test_heads_wait_for_the_network_that_they_build_on(tmp_path):
+    head = cell(tmp_path, seed=0, **MOMENT, data={"frozen": "images/full"})
+    network = cell(tmp_path, seed=1, **MOMENT)
+    given = cell(tmp_path, seed=2, **MOMENT, data={"frozen": "checkpoint"})
+    ended = run_cells([head, network, given])
+    assert list(ended) == [network.label, given.label, head.label]
+    assert set(ended.values()) == {Status.RAN}
+
+
 def test_a_broken_record_counts_as_none(tmp_path):
     one = cell(tmp_path, **MOMENT)
     run_cell(one)

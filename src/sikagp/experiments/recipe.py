@@ -59,6 +59,12 @@ class Recipe:
         """Name of the data, empty where the experiment needs none."""
         return str(self.data.get("name", ""))
 
+    @property
+    def builds_on(self) -> str:
+        """Name of the recipe whose trained network this one takes over, empty where none is."""
+        name = str(self.data.get("frozen", ""))
+        return name if "/" in name else ""
+
     def at(self, scale: str) -> "Recipe":
         """Return the recipe with a scale's values put in; no scales and no grid are left."""
         if scale not in self.scales:

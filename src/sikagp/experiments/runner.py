@@ -74,11 +74,16 @@ def run_cell(cell: Cell) -> Status:
 
 
 def run_cells(cells: Sequence[Cell], *, jobs: int = 1) -> dict[str, Status]:
-    """Run cells, several at a time if asked; returns how each ended, by label."""
+    """Run cells, several at a time if asked; returns how each ended, by label.
+
+    Those that build on another recipe wait until all others have ended.
+    """
     ended: dict[str, Status] = {}
-    for cell, status in _statuses(cells, jobs):
-        ended[cell.label] = status
-        logger.info("[%d/%d] %s: %s", len(ended), len(cells), cell.label, status)
+    for waits in (False, True):
+        wave = [cell for cell in cells if bool(cell.recipe.builds_on) is waits]
+        for cell, status in _statuses(wave, jobs):
+            ended[cell.label] = status
+            logger.info("[%d/%d] %s: %s", len(ended), len(cells), cell.label, status)
     return ended
 
 
