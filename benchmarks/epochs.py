@@ -1,8 +1,9 @@
 """How long does an epoch of training take?
 
-Three works: a head on the kept features of 15,000 texts (384 features, embedded into 256 channels,
-150 classes) and of 50,000 images (64 features, 10 classes), and the paper's deep Gaussian process
-on tables of the size of kin40k and protein (two hidden layers of 64, batches of 512, 10 samples).
+Works: a head on the kept features of 15,000 texts (384 features, embedded into 256 channels, 150
+classes) and of 50,000 images (64 features, 10 classes), the paper's whole network for 60,000 digits
+with each head (64 channels), and the paper's deep Gaussian process on tables of the size of kin40k
+and protein (two hidden layers of 64, 10 samples).
 
 One step is all of training: model, expected log likelihood (of a head with 20 samples), KL
 divergence, gradients and the update by Adam. An epoch is as many steps as there are batches.
@@ -11,7 +12,7 @@ divergence, gradients and the update by Adam. An epoch is as many steps as there
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import gpytorch
@@ -22,6 +23,7 @@ from benchmarks import figures
 from benchmarks.harness import Settings, compare
 from benchmarks.results import Case, Cell, Result, make_cell, median, ratio
 from benchmarks.tables import Table, format_ratio, format_seconds
+from sikagp.experiments.backbones.digits import DigitsCNN
 from sikagp.experiments.methods import Problem
 from sikagp.experiments.methods.base import Task
 from sikagp.experiments.methods.trained import Trained
@@ -37,11 +39,13 @@ class Work:
     Attributes:
         title: what is trained on what.
         rows: in an epoch.
-        features: of a row.
+        features: of a row, as heads get them.
         outputs: targets or classes.
         task: regression or classification.
         options: of all models.
         models: method and options of each; times are compared with the first.
+        batches: their sizes.
+        picture: what a row is, if the options have a backbone that makes features of it.
     """
 
     title: str
@@ -51,6 +55,8 @@ class Work:
     task: Task
     options: Mapping[str, Any]
     models: Mapping[str, tuple[str, Mapping[str, Any]]]
+    batches: Sequence[int] = (128, 512, 1024)
+    picture: Sequence[int] = ()
 
 
 HEADS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
@@ -60,6 +66,14 @@ HEADS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "dense DAK, level 7, fixed kernel": ("dense-dak", {"level": 7, "learn_lengthscale": False}),
     "SVDKL, 128 points": ("svdkl", {"num_points": 128}),
     "linear": ("network", {"hidden": [], "train_samples": 1}),
+}
+WHOLE: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "plain": ("network", {"hidden": [], "train_samples": 1}),
+    **{
+        name: (method, {"embedding": 64, **options})
+        for name, (method, options) in HEADS.items()
+        if method != "network"
+    },
 }
 DEEP: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "DGP-SIKA, level 7": ("paper-sika", {}),
@@ -80,6 +94,7 @@ def _deep_work(data: str, *, rows: int, features: int) -> Work:
         task="regression",
         options={"hidden": [64, 64], "num_samples": [10, 20]},
         models=DEEP,
+        batches=(512,),
     )
 
 
@@ -102,6 +117,17 @@ WORKS = {
         options={"normalisation": "batch", "train_samples": 20},
         models=HEADS,
     ),
+    "digits": Work(
+        title="The paper's network for 60,000 digits, whole",
+        rows=60_000,
+        features=DigitsCNN.num_features,
+        outputs=10,
+        task="classification",
+        options={"backbone": DigitsCNN, "train_samples": 20},
+        models=WHOLE,
+        batches=(128,),
+        picture=(1, 28, 28),
+    ),
     "kin40k": _deep_work("kin40k", rows=36_000, features=8),
     "protein": _deep_work("protein", rows=41_157, features=9),
 }
@@ -109,11 +135,10 @@ _QUICK = {"classification": {"embedding": 8}, "regression": {"hidden": [4, 4]}}
 
 
 def cases(settings: Settings) -> list[Case]:
-    """Small and large batches for heads, the paper's for deep models."""
+    """Every work with every size of its batches."""
     if settings.quick:
         return [{"work": work, "B": 32} for work in WORKS]
-    sizes = {"classification": (128, 512, 1024), "regression": (512,)}
-    return [{"work": name, "B": B} for name, work in WORKS.items() for B in sizes[work.task]]
+    return [{"work": name, "B": B} for name, work in WORKS.items() for B in work.batches]
 
 
 def training_step(name: str, case: Case, settings: Settings) -> Callable[[], object]:
@@ -122,7 +147,7 @@ def training_step(name: str, case: Case, settings: Settings) -> Callable[[], obj
     method, options = work.models[name]
     chosen = {**work.options, **options, **(_QUICK[work.task] if settings.quick else {})}
     trained = Trained(method, Problem(work.features, work.outputs, work.task, chosen, {}))
-    x = torch.randn(case["B"], work.features)
+    x = torch.randn(case["B"], *(work.picture or [work.features]))
     classes = torch.randint(work.outputs, (case["B"],))
     y = classes if work.task == "classification" else torch.randn(case["B"])
     trained.build((x, y))

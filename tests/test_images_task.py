@@ -6,15 +6,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from safetensors.torch import load_file
 
 from sikagp.experiments.backbones import BACKBONES
 from sikagp.experiments.cell import Cell
 from sikagp.experiments.data import Source, sources
-from sikagp.experiments.images.corruptions import corrupt
 from sikagp.experiments.methods import METHODS
 from sikagp.experiments.recipe import Recipe, load_recipes
+from sikagp.experiments.tasks import images as task
 from sikagp.experiments.tasks.images import BACKBONE_FILE, CHECKPOINT, ImageOptions, run
 from sikagp.training import TrainingConfig
 
@@ -83,20 +82,14 @@ def test_cifar100_is_trained_in_full_and_then_fine_tuned(folder):
     assert (full.folder / "reliability.png").stat().st_size > 1000
     trained = (full.folder / BACKBONE_FILE).read_bytes()
 
-    tuning = {
-        **images,
-        "frozen": "images/full",
-        "views": 2,
-        "validation": 0.25,
-        "distortions": ["blur2", "noise1"],
-    }
+    tuning = {**images, "frozen": "images/full", "views": 2, "validation": 0.25}
     options = {**SMALL, "normalisation": "running"}
     tuned = run(make_cell(folder, "images/tuned", "dense-dak", tuning, options))
     assert 0 < tuned["nll"] < 20
     assert 0 < tuned["nll_tempered"] < 20
     kept = [load_file(path)["features"] for path in (folder / "cache").rglob("*.safetensors")]
-    # Test images, ten held-out ones under two distortions, two views.
-    assert sorted(map(len, kept)) == [12, 20, 40, 40]
+    # Test images, ten held-out ones, two views.
+    assert sorted(map(len, kept)) == [10, 12, 40, 40]
     assert (full.folder / BACKBONE_FILE).read_bytes() == trained
 
 
@@ -134,23 +127,44 @@ def test_options_are_checked():
         ImageOptions(name="cifar10", backbone="fast", normalisation="zca")
     with pytest.raises(ValueError, match="validation"):
         ImageOptions(name="cifar10", backbone="fast", validation=1.0)
-    for name in ("fog1", "blur0", "blur6", "blur", "2"):
-        with pytest.raises(ValueError, match=f"such as 'blur2', got '{name}'"):
-            ImageOptions(name="cifar10", backbone="fast", distortions=[name])
+    with pytest.raises(ValueError, match=r"not both; got 0\.1 and 2000"):
+        ImageOptions(name="cifar10", backbone="fast", validation=0.1, reserved=2000)
 
 
-def test_stand_ins_are_the_held_out_images_distorted_in_every_way(folder):
-    images = ImageOptions(name="cifar100", backbone="fast-tiny").load("train")
-    held = torch.tensor([3, 17, 5])
-    plain = ImageOptions(name="cifar100", backbone="fast-tiny").stand_ins(images, held)
-    assert plain.pixels.equal(images.pixels[held])
-    assert plain.labels.equal(images.labels[held])
-    distortions = ["contrast3", "blur1"]
-    options = ImageOptions(name="cifar100", backbone="fast-tiny", distortions=distortions)
-    new = options.stand_ins(images, held)
-    assert new.pixels[:3].equal(corrupt(images.pixels[held], "contrast", 3))
-    assert new.pixels[3:].equal(corrupt(images.pixels[held], "blur", 1))
-    assert new.labels.tolist() == [*images.labels[held].tolist()] * 2
+def test_reserved_test_images_are_for_choices_and_not_scored(folder, monkeypatch):
+    scored = {}
+
+    def spy(name, function):
+        def call(*args):
+            scored[name] = [part.tolist() for part in args if part.ndim == 1]
+            return function(*args)
+
+        monkeypatch.setattr(task, name, call)
+
+    spy("classification_scores", task.classification_scores)
+    spy("held_out_scores", task.held_out_scores)
+    data = {"name": "cifar100", "backbone": "fast-tiny", "reserved": 5}
+    found = run(make_cell(folder, "images/reserved", "network", data, {"hidden": []}))
+    labels = ImageOptions(name="cifar100", backbone="fast-tiny").load("test").labels.tolist()
+    assert scored["classification_scores"] == [labels[5:]]
+    assert scored["held_out_scores"] == [labels[:5], labels[5:]]
+    assert {"validation_nll", "ece_tempered"} <= set(found)
+
+
+def test_some_test_images_must_be_left(folder):
+    data = {"name": "cifar100", "backbone": "fast-tiny", "reserved": 12}
+    with pytest.raises(ValueError, match="cannot set 12 of 12 images aside"):
+        run(make_cell(folder, "images/reserved", "network", data, {"hidden": []}))
+
+
+def test_cutting_images_keeps_pixels_and_labels_together(folder):
+    test = ImageOptions(name="cifar100", backbone="fast-tiny").load("test")
+    first, others = test.cut(5)
+    assert first.pixels.equal(test.pixels[:5])
+    assert first.labels.equal(test.labels[:5])
+    assert others.pixels.equal(test.pixels[5:])
+    assert others.labels.equal(test.labels[5:])
+    assert len(test.cut(0)[0]) == 0
 
 
 def test_held_out_images_depend_on_the_seed_and_are_not_learned_from(folder):

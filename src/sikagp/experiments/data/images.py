@@ -42,6 +42,12 @@ class Images:
         """Return the first images, or all of them."""
         return replace(self, pixels=self.pixels[:count], labels=self.labels[:count])
 
+    def cut(self, count: int) -> tuple["Images", "Images"]:
+        """Return the first images, and the others; there must be some of these."""
+        if not 0 <= count < len(self):
+            raise ValueError(f"cannot set {count} of {len(self)} images aside and keep some")
+        return self.first(count), self.pick(torch.arange(count, len(self)))
+
     def pick(self, rows: Int[Tensor, " rows"]) -> "Images":
         """Return the images with these numbers."""
         return replace(self, pixels=self.pixels[rows], labels=self.labels[rows])

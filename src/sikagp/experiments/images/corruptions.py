@@ -50,18 +50,6 @@ CORRUPTIONS: dict[str, Callable[[Values, int], Values]] = {
 }
 
 
-def parse_corruption(name: str) -> tuple[str, int]:
-    """Kind and severity of a name such as ``"blur2"``."""
-    kind, severity = name[:-1], name[-1:]
-    if kind not in CORRUPTIONS or severity not in map(str, SEVERITIES):
-        kinds = ", ".join(CORRUPTIONS)
-        raise ValueError(
-            f"a corruption is a kind ({kinds}) and a severity from 1 to 5, such as 'blur2', "
-            f"got {name!r}"
-        )
-    return kind, int(severity)
-
-
 def corrupt(
     pixels: UInt8[Tensor, "rows channels height width"], kind: str, severity: int
 ) -> UInt8[Tensor, "rows channels height width"]:

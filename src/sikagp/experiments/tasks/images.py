@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -23,7 +23,6 @@ from sikagp.experiments.cell import Cell
 from sikagp.experiments.data import Images
 from sikagp.experiments.figures.style import STYLE
 from sikagp.experiments.images.augmentation import NORMALISATIONS
-from sikagp.experiments.images.corruptions import corrupt, parse_corruption
 from sikagp.experiments.images.given import GivenLayer
 from sikagp.experiments.images.rows import FrozenInputs, LiveInputs
 from sikagp.experiments.images.scores import (
@@ -66,8 +65,8 @@ class ImageOptions:
         ood: other images, to be told apart.
         corruptions: how many test images are scored under every corruption too.
         validation: share of the training images that is held out, for choices and a temperature.
-        distortions: corruptions of the held-out images, such as ``"blur2"``. A frozen backbone
-            that has learned from them knows them by heart; distorted ones stand in for new ones.
+        reserved: how many of the first test images are set aside for the same and not scored. A
+            public backbone knows its training images by heart, held out or not.
         rows: largest number of training images, for quick looks.
         test_rows: largest number of test and other images.
     """
@@ -81,7 +80,7 @@ class ImageOptions:
     ood: str = ""
     corruptions: int = 0
     validation: float = 0.0
-    distortions: Sequence[str] = ()
+    reserved: int = 0
     rows: int | None = None
     test_rows: int | None = None
 
@@ -91,8 +90,11 @@ class ImageOptions:
         check_choice("normalisation", self.normalisation or self.name, NORMALISATIONS)
         if not 0 <= self.validation < 1:
             raise ValueError(f"validation must lie in [0, 1), got {self.validation}")
-        for name in self.distortions:
-            parse_corruption(name)
+        if self.validation and self.reserved:
+            raise ValueError(
+                "new images are held out of the training images (validation) or of the test images "
+                f"(reserved), not both; got {self.validation} and {self.reserved}"
+            )
 
     @property
     def depth(self) -> int:
@@ -113,19 +115,13 @@ class ImageOptions:
         held = round(self.validation * len(images))
         return order[held:].sort().values, order[:held].sort().values
 
-    def stand_ins(self, images: Images, held: Int[Tensor, " held_out"]) -> Images:
-        """Held-out images that stand in for new ones, once under every distortion."""
-        pixels = images.pixels[held]
-        versions = [corrupt(pixels, *parse_corruption(name)) for name in self.distortions]
-        versions = versions or [pixels]
-        return images.pick(held.repeat(len(versions))).with_pixels(torch.cat(versions))
-
 
 def run(cell: Cell) -> dict[str, Any]:
     """Train and score; returns metrics, timings, the history and a reliability diagram."""
     options = ImageOptions(**cell.recipe.data)
-    train, test = options.load("train"), options.load("test")
+    train, (reserved, test) = options.load("train"), options.load("test").cut(options.reserved)
     kept, held = options.split(train, cell.seed)
+    new = reserved if options.reserved else train.pick(held)
     inputs = _inputs(cell, options, train)
     method = _method(cell, options, inputs, train.num_classes)
     report = method.fit(
@@ -146,8 +142,7 @@ def run(cell: Cell) -> dict[str, Any]:
     seconds = time.perf_counter() - start
     _draw_reliability(draws, test.labels, cell)
     scores = classification_scores(draws, test.labels)
-    if len(held):
-        new = options.stand_ins(train, held)
+    if len(new):
         scores |= held_out_scores(predict(new), new.labels, draws, test.labels)
     if options.ood:
         scores |= detection_scores(draws, predict(options.load("ood")))
