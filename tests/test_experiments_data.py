@@ -1,7 +1,6 @@
 """Formats are read as their publishers write them; the real files have the shapes they should."""
 
 import gzip
-import hashlib
 import json
 import os
 from dataclasses import replace
@@ -10,11 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from data_files import idx, put
 from PIL import Image
 from scipy.io import savemat
 
 from sikagp.experiments import data
-from sikagp.experiments.data import DataError, Source, images, intents, sources
+from sikagp.experiments.data import DataError, images, intents, sources
 from sikagp.experiments.data.formats import read_idx, read_records
 from sikagp.experiments.data.mosaics import read_tiles
 
@@ -37,18 +37,6 @@ def shared(tmp_path, monkeypatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("SIKAGP_DATA", str(SHARED))
     return SHARED
-
-
-def put(folder: Path, path: str, content: bytes) -> Source:
-    """Write a file and return the source that describes it."""
-    (folder / path).parent.mkdir(parents=True, exist_ok=True)
-    (folder / path).write_bytes(content)
-    return Source(path, (), f"sha256:{hashlib.sha256(content).hexdigest()}", len(content))
-
-
-def idx(values: np.ndarray) -> bytes:
-    header = bytes([0, 0, 8, values.ndim]) + np.array(values.shape, ">u4").tobytes()
-    return gzip.compress(header + values.astype(np.uint8).tobytes(), mtime=0)
 
 
 def test_idx_files(folder, monkeypatch):

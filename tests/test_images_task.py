@@ -1,16 +1,15 @@
 """Image recipes from files in the publishers' formats to metrics."""
 
-import gzip
-import hashlib
 from pathlib import Path
 
 import numpy as np
 import pytest
+from data_files import idx, put
 from safetensors.torch import load_file
 
 from sikagp.experiments.backbones import BACKBONES
 from sikagp.experiments.cell import Cell
-from sikagp.experiments.data import Source, sources
+from sikagp.experiments.data import sources
 from sikagp.experiments.methods import METHODS
 from sikagp.experiments.recipe import Recipe, load_recipes
 from sikagp.experiments.tasks import images as task
@@ -41,17 +40,6 @@ def folder(tmp_path, monkeypatch) -> Path:
             )
             monkeypatch.setitem(source, split, pair)
     return tmp_path
-
-
-def put(folder: Path, path: str, content: bytes) -> Source:
-    (folder / path).parent.mkdir(parents=True, exist_ok=True)
-    (folder / path).write_bytes(content)
-    return Source(path, (), f"sha256:{hashlib.sha256(content).hexdigest()}", len(content))
-
-
-def idx(values: np.ndarray) -> bytes:
-    header = bytes([0, 0, 8, values.ndim]) + np.array(values.shape, ">u4").tobytes()
-    return gzip.compress(header + values.astype(np.uint8).tobytes(), mtime=0)
 
 
 def make_cell(folder: Path, name: str, method: str, data: dict, options: dict) -> Cell:
