@@ -29,7 +29,7 @@ def held_out_scores(
     draws: Float[Tensor, "samples rows classes"],
     labels: Int[Tensor, " rows"],
 ) -> dict[str, float]:
-    """Scores of held-out images, and of others after the temperature that fits the held-out ones."""
+    """Scores of held-out images, and of others after the temperature that fits those."""
     temperature = fit_temperature(held.mean(0), held_labels)
     tempered = temper(draws.mean(0), temperature).exp().unsqueeze(0)
     validation = classification_scores(held, held_labels)
