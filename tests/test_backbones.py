@@ -11,8 +11,9 @@ from sikagp.experiments import data
 from sikagp.experiments.backbones import (
     build_backbone,
     load_backbone,
+    load_last,
     pretrained_resnet,
-    save_backbone,
+    save_network,
 )
 from sikagp.experiments.backbones.checkpoints import read_checkpoint
 from sikagp.experiments.backbones.fast import FastNet, whitening_filters
@@ -95,11 +96,17 @@ def test_weights_survive_a_file(tmp_path):
     first, second = build_backbone("fast-tiny"), build_backbone("fast-tiny")
     x = torch.randn(4, 3, 32, 32)
     first(x)  # moves the running statistics
-    save_backbone(first, tmp_path / "backbone.safetensors")
-    load_backbone(second, tmp_path / "backbone.safetensors")
+    save_network(first, None, tmp_path)
+    load_backbone(second, tmp_path)
     torch.testing.assert_close(second(x), first.eval()(x))
+    with pytest.raises(FileNotFoundError, match=r"last.safetensors .* run the recipe"):
+        load_last(tmp_path)
+    last = torch.nn.Linear(first.num_features, 3)
+    save_network(first, last, tmp_path)
+    features = torch.randn(4, first.num_features)
+    torch.testing.assert_close(load_last(tmp_path)(features), last(features))
     with pytest.raises(FileNotFoundError, match="run the recipe"):
-        load_backbone(second, tmp_path / "other.safetensors")
+        load_backbone(second, tmp_path / "other")
 
 
 def test_a_checkpoint_of_another_depth_is_refused(real_data, monkeypatch):

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from sikagp.calibration import fit_temperature, fit_width, temper, widen
+from sikagp.calibration import fit_temperature, fit_width, temper, tempered_layer, widen
 from sikagp.mixtures import GaussianMixture
 from sikagp.variational import GaussianMarginals
 from tests.helpers import assert_close
@@ -16,6 +16,18 @@ def test_tempering_keeps_the_order_and_one_is_nothing():
     assert hot.argsort(-1).equal(probs.argsort(-1))
     assert (hot.amax(-1) < probs.amax(-1)).all()
     assert_close(hot.sum(-1), torch.ones(20))
+
+
+def test_a_layer_takes_the_temperature_that_fits():
+    layer, features = torch.nn.Linear(4, 3), 100 * torch.randn(200, 4)  # too sure of itself
+    target = torch.distributions.Categorical(logits=layer(features) / 40).sample()
+    before = layer.weight.clone()
+    logits = layer(features).double()
+    temperature = fit_temperature(logits.softmax(-1), target)
+    assert 20 < temperature < 80
+    cooler = tempered_layer(layer, features, target)
+    assert_close(cooler(features).double(), logits / temperature, dtype=torch.float32)
+    assert torch.equal(layer.weight, before)
 
 
 def test_rows_are_tempered_one_by_one_in_any_shape():

@@ -135,7 +135,7 @@ def test_held_out_images_are_a_rounded_share_in_order():
         ("sika", {"kl_weight": 0.1}, False),
         ("network", {}, False),
         ("ensemble", {}, False),
-        ("checkpoint", {}, False),
+        ("own-layer", {}, False),
     ],
 )
 def test_only_the_elbo_is_called_one(method, training, defined):

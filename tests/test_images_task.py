@@ -4,16 +4,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from data_files import idx, put
 from safetensors.torch import load_file
 
 from sikagp.experiments.backbones import BACKBONES
+from sikagp.experiments.backbones.checkpoints import BACKBONE_FILE, load_last
 from sikagp.experiments.cell import Cell
 from sikagp.experiments.data import sources
 from sikagp.experiments.methods import METHODS
 from sikagp.experiments.recipe import Recipe, load_recipes
 from sikagp.experiments.tasks import images as task
-from sikagp.experiments.tasks.images import BACKBONE_FILE, CHECKPOINT, ImageOptions, run
+from sikagp.experiments.tasks.images import OWN_LAYER, ImageOptions, run
 from sikagp.training import TrainingConfig
 
 SMALL = {"embedding": 4, "level": 2, "train_samples": 2, "test_samples": 4}
@@ -85,6 +87,45 @@ def test_fine_tuning_before_training_says_what_to_do(folder):
     data = {"name": "cifar100", "backbone": "fast-tiny", "frozen": "images/full"}
     with pytest.raises(FileNotFoundError, match="run the recipe"):
         run(make_cell(folder, "images/tuned", "sika", data, SMALL))
+
+
+def test_a_head_adds_to_the_own_layer_of_a_trained_network(folder, monkeypatch):
+    images = {"name": "cifar100", "backbone": "fast-tiny", "reserved": 5}
+    plain = {"hidden": [], "normalisation": "none"}
+    whole = run(make_cell(folder, "images/full", "network", images, plain))
+    frozen = {**images, "frozen": "images/full"}
+
+    def tune(name: str, kind: str, method: str, **options) -> dict:
+        data = {**frozen, "own_layer": kind}
+        return run(make_cell(folder, f"images/{name}", method, data, options))
+
+    given = tune("given", "given", OWN_LAYER)
+    for score in ("accuracy", "nll", "ece", "validation_nll", "nll_tempered", "temperature"):
+        assert given[score] == pytest.approx(whole[score], rel=1e-4)
+    tempered = tune("tempered", "tempered", OWN_LAYER)
+    assert tempered["nll"] == pytest.approx(whole["nll_tempered"], rel=1e-4)
+
+    heads = []
+    monkeypatch.setattr(task, "_keep_network", lambda method, cell: heads.append(method.model))
+    tune("added", "given", "sika", normalisation="batch", level=2)
+    own = load_last(folder / "out/images/full/smoke/0")
+    assert torch.equal(heads[0].trend.weight, own.weight)
+    assert torch.equal(heads[0].trend.bias, own.bias)
+
+
+def test_an_own_layer_needs_a_network_that_has_one(folder):
+    frozen = {"name": "cifar100", "backbone": "fast-tiny", "frozen": "images/full"}
+    run(make_cell(folder, "images/full", "sika", {**frozen, "frozen": ""}, SMALL))
+    with pytest.raises(FileNotFoundError, match=r"last\.safetensors"):
+        run(make_cell(folder, "images/a", "sika", {**frozen, "own_layer": "given"}, SMALL))
+    with pytest.raises(ValueError, match="needs own_layer: given or tempered"):
+        run(make_cell(folder, "images/b", OWN_LAYER, frozen, {}))
+    with pytest.raises(ValueError, match="own_layer"):
+        ImageOptions(**frozen, own_layer="other")
+    with pytest.raises(ValueError, match="needs new images"):
+        ImageOptions(**frozen, own_layer="tempered")
+    with pytest.raises(ValueError, match="a live one has none"):
+        ImageOptions(**{**frozen, "frozen": ""}, own_layer="given")
 
 
 @pytest.mark.parametrize(
@@ -177,5 +218,5 @@ def test_every_image_recipe_names_what_exists():
             options = ImageOptions(**scaled.data)
             assert options.backbone in BACKBONES
             assert options.frozen in {"", "checkpoint", *names}
-            assert scaled.method in {*METHODS, CHECKPOINT}
+            assert scaled.method in {*METHODS, OWN_LAYER}
             TrainingConfig(**scaled.training)

@@ -1,10 +1,12 @@
-"""Deep kernels: normalisation, freezing, spectral norms."""
+"""Deep kernels: normalisation, trends, freezing, spectral norms."""
 
 import pytest
 import torch
 from helpers import assert_close
 from torch import nn
 
+from sikagp import TrainingConfig, fit
+from sikagp.likelihoods import build_likelihood
 from sikagp.models import DeepKernel
 from sikagp.models.deep_kernel import BatchStandardisation
 
@@ -63,6 +65,42 @@ def test_a_trend_is_linear_in_the_features_and_saved(tmp_path):
     model.save_pretrained(tmp_path)
     again = DeepKernel.from_pretrained(tmp_path, backbone=mlp())
     assert torch.equal(again(x).mean, model(x).mean)
+
+
+def test_a_given_layer_is_added_to_and_never_changed(tmp_path):
+    backbone, last = mlp(), nn.Linear(6, 2)
+    model = DeepKernel(backbone, 6, 2, embedding=4, level=3, trend=last)
+    x, y = torch.randn(64, 3), torch.randint(2, (64,))
+    logits = last(backbone(x)).detach()
+    model.set_trainable("none")
+    config = TrainingConfig(epochs=3, batch_size=16, learning_rate=0.1, weight_decay=1.0)
+    bars = {"enable_progress_bar": False}
+    fit(model, build_likelihood("softmax", 2), (x, y), config, trainer_options=bars)
+    alone = model.layer(model.features(x))
+    assert alone.mean.abs().max() > 0.1  # the layer has learned something
+    assert_close(model(x).mean, alone.mean + logits, dtype=torch.float32)
+    assert_close(model(x).variance, alone.variance, dtype=torch.float32)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert model(x).mean.dtype == torch.float32
+    model.save_pretrained(tmp_path)
+    again = DeepKernel.from_pretrained(tmp_path, backbone=mlp())
+    assert torch.equal(again(x).mean, model(x).mean)
+    with torch.no_grad():
+        last.weight.zero_()  # the model has a copy
+    assert torch.equal(again(x).mean, model(x).mean)
+
+
+def test_a_given_layer_may_lack_a_bias_and_must_fit():
+    last = nn.Linear(6, 2, bias=False)
+    model = DeepKernel(nn.Identity(), 6, 2, level=3, trend=last).eval()
+    x = torch.randn(5, 6)
+    assert_close(model(x).mean - model.layer(model.features(x)).mean, last(x), dtype=torch.float32)
+    with pytest.raises(
+        ValueError, match="from 6 features of the backbone to 2 outputs, got a layer from 4 to 2"
+    ):
+        DeepKernel(mlp(), 6, 2, embedding=4, level=3, trend=nn.Linear(4, 2))
+    with pytest.raises(ValueError, match="outputs, got a layer from 6 to 3"):
+        DeepKernel(mlp(), 6, 2, level=3, trend=nn.Linear(6, 3))
 
 
 def test_mixed_precision_ends_with_the_backbone():

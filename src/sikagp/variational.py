@@ -77,6 +77,10 @@ class GaussianMarginals:
         """Standard deviation; its gradient stays finite where the variance vanishes."""
         return deviation_of(self.variance)
 
+    def shifted(self, shift: Float[Tensor, "*batch outputs"]) -> "GaussianMarginals":
+        """The same Gaussians around means that are larger by ``shift``."""
+        return GaussianMarginals(self.mean + shift, self.variance)
+
     def rsample(
         self, sample_shape: tuple[int, ...] = (), *, generator: torch.Generator | None = None
     ) -> Float[Tensor, "*sample_and_batch outputs"]:

@@ -12,7 +12,6 @@ from sikagp.layers import SIKALayer
 from sikagp.precision import at_least_float32
 from sikagp.serialization import decode_domain, encode_domain, encode_kernel
 from sikagp.validation import check_input
-from sikagp.variational import GaussianMarginals
 
 
 def with_pairs(x: Float[Tensor, "*batch d"], num_features: int) -> Float[Tensor, "*batch d*d"]:
@@ -69,11 +68,30 @@ class Trend(nn.Linear):
         """Evaluate it in the type of its weights."""
         return super().forward(x.to(self.weight.dtype))
 
-    def add_to(
-        self, marginals: GaussianMarginals, x: Float[Tensor, "*batch in_features"]
-    ) -> GaussianMarginals:
-        """Marginals whose means it has moved."""
-        return GaussianMarginals(marginals.mean + self(x), marginals.variance)
+
+class GivenTrend(nn.Module):
+    """A linear layer that models add to their mean and never change.
+
+    Args:
+        layer: the layer to copy, such as the last one of a trained network.
+
+    Shape:
+        Input (*batch, in_features), output (*batch, out_features).
+    """
+
+    weight: Tensor
+    bias: Tensor
+
+    def __init__(self, layer: nn.Linear) -> None:
+        super().__init__()
+        weight = layer.weight.detach().clone()
+        zeros = weight.new_zeros(len(weight))
+        self.register_buffer("weight", weight)
+        self.register_buffer("bias", zeros if layer.bias is None else zeros + layer.bias.detach())
+
+    def forward(self, x: Float[Tensor, "*batch in_features"]) -> Float[Tensor, "*batch outputs"]:
+        """Evaluate it in the type of its weights."""
+        return F.linear(x.to(self.weight.dtype), self.weight, self.bias)
 
 
 def describe_layer(layer: SIKALayer) -> dict[str, Any]:

@@ -161,7 +161,7 @@ class DeepGP(Pretrained):
             hidden = torch.addcmul(marginals.mean, marginals.stddev, noise)
             marginals = self._layer(i, hidden)
         if self.trend is not None:
-            marginals = self.trend.add_to(marginals, x)
+            marginals = marginals.shifted(self.trend(x))
         return as_mixture(marginals) if len(self.layers) == 1 else GaussianMixture(marginals)
 
     def kl_divergence(self) -> Float[Tensor, ""]:
@@ -205,7 +205,7 @@ class DeepGP(Pretrained):
         """Marginals of layer ``index``, its mean function included."""
         marginals = self.layers[index](x)
         if index < len(self.means):
-            return GaussianMarginals(marginals.mean + self.means[index](x), marginals.variance)
+            return marginals.shifted(self.means[index](x))
         return marginals
 
     def _noise(

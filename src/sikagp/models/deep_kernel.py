@@ -11,7 +11,7 @@ from torch.nn.utils.parametrizations import spectral_norm as constrain_spectral_
 from sikagp._typing import Float
 from sikagp.domains import RunningDomain
 from sikagp.layers import SIKALayer
-from sikagp.models.architecture import Trend, build_layer, describe_layer
+from sikagp.models.architecture import GivenTrend, Trend, build_layer, describe_layer
 from sikagp.precision import at_least_float32, full_precision
 from sikagp.serialization import Pretrained
 from sikagp.validation import check_choice, check_count
@@ -38,7 +38,9 @@ class DeepKernel(Pretrained):
             backbone and embedding at 1, which keeps distinct inputs from collapsing.
         trend: whether to add a learned linear function of the standardised features, which has no
             prior. The model can then do what a network with a linear last layer does, and the
-            layer learns what is missing.
+            layer learns what is missing. Or a linear layer to add as it is, such as the own last
+            layer of a trained network: it takes the features as the backbone gives them, and is
+            never changed, so that the layer learns around what the network says already.
         layer_options: options of the :class:`SIKALayer`; its lengthscale counts in standard
             deviations of a feature, and a ``domain`` replaces the one from ``reach``.
 
@@ -60,7 +62,7 @@ class DeepKernel(Pretrained):
         normalisation: str = "batch",
         reach: float = 3.0,
         spectral_norm: bool = False,
-        trend: bool = False,
+        trend: bool | nn.Linear = False,
         **layer_options: Any,
     ) -> None:
         super().__init__()
@@ -80,7 +82,7 @@ class DeepKernel(Pretrained):
         normalisation: str,
         spectral_norm: bool,
         *,
-        trend: bool = False,
+        trend: bool | nn.Linear = False,
     ) -> None:
         """Put the parts together; subclasses may bring another layer that gives marginals."""
         self.backbone = backbone
@@ -90,7 +92,7 @@ class DeepKernel(Pretrained):
         self.embedding = nn.Linear(num_features, embedding) if embedding else None
         self.standardise = _standardise(normalisation, layer.in_features)
         self.layer = layer
-        self.trend = Trend(layer.in_features, layer.out_features) if trend else None
+        self.trend = _trend(trend, num_features, layer)
         self._trainable: str | int | tuple[str, ...] = "all"
         for part in (self.backbone, self.embedding):
             if spectral_norm and part is not None:
@@ -103,18 +105,23 @@ class DeepKernel(Pretrained):
 
     def forward(self, *args: Any, **kwargs: Any) -> GaussianMarginals:
         """Marginals of f at the features of each row; arguments go to the backbone."""
-        features = self.features(*args, **kwargs)
-        marginals = self.layer(features)
-        if self.trend is None:
-            return marginals
-        with full_precision(features.device):
-            return self.trend.add_to(marginals, features)
+        raw = self._raw_features(*args, **kwargs)
+        features = self._standardised(raw)
+        with full_precision(raw.device):
+            marginals = self.layer(features)
+            if self.trend is None:
+                return marginals
+            given = isinstance(self.trend, GivenTrend)
+            return marginals.shifted(self.trend(raw if given else features))
 
     def features(self, *args: Any, **kwargs: Any) -> Float[Tensor, "*batch channels"]:
         """Standardised features, as the SIKA layer sees them.
 
         Mixed precision is for the backbone: embedding and standardisation are computed in full.
         """
+        return self._standardised(self._raw_features(*args, **kwargs))
+
+    def _raw_features(self, *args: Any, **kwargs: Any) -> Float[Tensor, "*batch num_features"]:
         features = self.backbone(*args, **kwargs)
         if not isinstance(features, Tensor) or features.shape[-1:] != (self.num_features,):
             came = tuple(features.shape) if isinstance(features, Tensor) else type(features)
@@ -123,7 +130,12 @@ class DeepKernel(Pretrained):
                 f"got {came}"
             )
         if torch.is_autocast_enabled(features.device.type):
-            features = at_least_float32(features)
+            return at_least_float32(features)
+        return features
+
+    def _standardised(
+        self, features: Float[Tensor, "*batch num_features"]
+    ) -> Float[Tensor, "*batch channels"]:
         with full_precision(features.device):
             if self.embedding is not None:
                 features = self.embedding(features)
@@ -181,7 +193,7 @@ class DeepKernel(Pretrained):
             "embedding": self.embedding.out_features if self.embedding is not None else None,
             "normalisation": self.normalisation,
             "spectral_norm": self.spectral_norm,
-            "trend": self.trend is not None,
+            "trend": "given" if isinstance(self.trend, GivenTrend) else self.trend is not None,
         }
 
     @classmethod
@@ -195,6 +207,8 @@ class DeepKernel(Pretrained):
         model = cls.__new__(cls)
         nn.Module.__init__(model)
         options = {**config, "layer": build_layer(config["layer"])}
+        if config.get("trend") == "given":
+            options["trend"] = nn.Linear(config["num_features"], options["layer"].out_features)
         model._assemble(modules["backbone"], **options)
         return model
 
@@ -240,6 +254,18 @@ def _standardise(normalisation: str, num_features: int) -> nn.Module:
     if normalisation == "batch":
         return BatchStandardisation(num_features)
     return nn.Identity()
+
+
+def _trend(trend: bool | nn.Linear, num_features: int, layer: Any) -> Trend | GivenTrend | None:
+    if not isinstance(trend, nn.Linear):
+        return Trend(layer.in_features, layer.out_features) if trend else None
+    sizes, expected = (trend.in_features, trend.out_features), (num_features, layer.out_features)
+    if sizes != expected:
+        raise ValueError(
+            f"a given trend must go from {expected[0]} features of the backbone to {expected[1]} "
+            f"outputs, got a layer from {sizes[0]} to {sizes[1]}"
+        )
+    return GivenTrend(trend)
 
 
 def _constrain(module: nn.Module) -> None:

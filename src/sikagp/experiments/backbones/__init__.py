@@ -6,15 +6,23 @@ from torch import nn
 
 from sikagp.experiments.backbones.checkpoints import (
     load_backbone,
+    load_last,
     pretrained_resnet,
-    save_backbone,
+    save_network,
 )
 from sikagp.experiments.backbones.digits import DigitsCNN
 from sikagp.experiments.backbones.fast import FastNet
 from sikagp.experiments.backbones.resnet import narrow_resnet, wide_resnet
 from sikagp.validation import check_choice
 
-__all__ = ["BACKBONES", "build_backbone", "load_backbone", "pretrained_resnet", "save_backbone"]
+__all__ = [
+    "BACKBONES",
+    "build_backbone",
+    "load_backbone",
+    "load_last",
+    "pretrained_resnet",
+    "save_network",
+]
 
 BACKBONES: dict[str, Callable[[], nn.Module]] = {
     "digits-cnn": DigitsCNN,

@@ -1,16 +1,19 @@
 """Weights of backbones: the public CIFAR-10 checkpoints, and those of earlier runs."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
+from sikagp._typing import Float
 from sikagp.experiments.backbones.resnet import ResNet, narrow_resnet
 from sikagp.experiments.data.retrieval import obtain
 from sikagp.experiments.data.sources import CIFAR_RESNETS
 from sikagp.experiments.files import write_whole
 
+BACKBONE_FILE, LAST_FILE = "backbone.safetensors", "last.safetensors"
 _PREFIX, _LAST = "module.", "linear."
 
 
@@ -18,9 +21,7 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], nn.Linear]:
     """Parameters of the backbone and the last layer of a public checkpoint."""
     content = torch.load(path, map_location="cpu", weights_only=True)["state_dict"]
     state = {name.removeprefix(_PREFIX): value for name, value in content.items()}
-    weight, bias = state.pop(_LAST + "weight"), state.pop(_LAST + "bias")
-    last = nn.Linear(weight.shape[1], weight.shape[0])
-    last.load_state_dict({"weight": weight, "bias": bias})
+    last = _linear(weight=state.pop(_LAST + "weight"), bias=state.pop(_LAST + "bias"))
     return state, last
 
 
@@ -33,20 +34,39 @@ def pretrained_resnet(depth: int) -> tuple[ResNet, nn.Linear]:
     lost = [name for name in missing if not name.endswith("num_batches_tracked")]
     if lost or unexpected:
         raise ValueError(f"not a ResNet-{depth}: lacks {lost}, does not know {unexpected}")
-    return backbone.eval(), last.eval()
+    return backbone.eval(), last
 
 
-def save_backbone(backbone: nn.Module, path: Path) -> None:
+def save_network(backbone: nn.Module, last: nn.Linear | None, folder: Path) -> None:
     """Write the parameters whole, for runs that start from them."""
-    state = {
-        name: value.detach().cpu().contiguous() for name, value in backbone.state_dict().items()
-    }
-    write_whole(path, save(state))
+    if last is not None:
+        _write(last.state_dict(), folder / LAST_FILE)
+    _write(backbone.state_dict(), folder / BACKBONE_FILE)
 
 
-def load_backbone(backbone: nn.Module, path: Path) -> nn.Module:
-    """Set the parameters that :func:`save_backbone` wrote, and evaluation mode."""
-    if not path.is_file():
-        raise FileNotFoundError(f"{path} is not there: run the recipe that trains the backbone")
-    backbone.load_state_dict(load_file(path))
+def load_backbone(backbone: nn.Module, folder: Path) -> nn.Module:
+    """Set the parameters that :func:`save_network` wrote, and evaluation mode."""
+    backbone.load_state_dict(_read(folder / BACKBONE_FILE))
     return backbone.eval()
+
+
+def load_last(folder: Path) -> nn.Linear:
+    """Read the linear last layer that :func:`save_network` wrote, if the network has one."""
+    return _linear(**_read(folder / LAST_FILE))
+
+
+def _linear(weight: Float[Tensor, "outputs inputs"], bias: Float[Tensor, " outputs"]) -> nn.Linear:
+    layer = nn.Linear(weight.shape[1], weight.shape[0])
+    layer.load_state_dict({"weight": weight, "bias": bias})
+    return layer.eval()
+
+
+def _write(state: Mapping[str, Tensor], path: Path) -> None:
+    plain = {name: value.detach().cpu().contiguous() for name, value in state.items()}
+    write_whole(path, save(plain))
+
+
+def _read(path: Path) -> dict[str, Tensor]:
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is not there: run the recipe that trains it")
+    return load_file(path)

@@ -8,7 +8,6 @@ from torch import Tensor, nn
 from sikagp._typing import Float
 from sikagp.mixtures import GaussianMixture
 from sikagp.models import DeepGP, DeepKernel
-from sikagp.precision import full_precision
 from sikagp.variational import GaussianMarginals
 
 
@@ -42,6 +41,7 @@ class OnFeatures(DeepKernel):
         embedding: number of channels that a linear layer compresses the features to.
         normalisation: ``"running"``, ``"batch"`` or ``"none"``, as in :class:`DeepKernel`.
         spectral_norm: whether to hold the spectral norms of the backbone at 1.
+        trend: as in :class:`DeepKernel`, for heads that give marginals.
     """
 
     def __init__(
@@ -53,15 +53,18 @@ class OnFeatures(DeepKernel):
         embedding: int | None,
         normalisation: str,
         spectral_norm: bool,
+        trend: bool | nn.Linear = False,
     ) -> None:
         nn.Module.__init__(self)
-        self._assemble(backbone, num_features, head, embedding, normalisation, spectral_norm)
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Marginals or mixture, as the head gives them; arguments go to the backbone."""
-        features = self.features(*args, **kwargs)
-        with full_precision(features.device):
-            return self.layer(features)
+        self._assemble(
+            backbone,
+            num_features,
+            head,
+            embedding,
+            normalisation,
+            spectral_norm,
+            trend=trend,
+        )
 
 
 class FlipoutDeepGP(DeepGP):

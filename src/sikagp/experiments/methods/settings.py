@@ -21,6 +21,7 @@ class Setting:
         reach: half width of grids on normalised features, in standard deviations.
         margin: by how much grids on tables exceed the range of the rows, as a share of it.
         spectral_norm: whether to hold spectral norms of the backbone at 1.
+        own_layer: last layer of a trained network, which is added to the head as it is.
         initial_scale: deviation that all Bayesian weights start with, instead of a small one; 1 is
             the prior's, where the KL divergence is near zero.
         likelihood: ``"gaussian"`` or ``"heteroscedastic"``; classes always have a softmax.
@@ -35,6 +36,7 @@ class Setting:
     reach: float = 3.0
     margin: float = 0.1
     spectral_norm: bool = False
+    own_layer: nn.Linear | None = None
     initial_scale: float | None = None
     likelihood: str = "gaussian"
     train_samples: int = 20

@@ -147,6 +147,7 @@ class Trained:
             embedding=setting.embedding,
             normalisation=normalisation,
             spectral_norm=setting.spectral_norm,
+            trend=setting.own_layer or False,
         )
 
     def _build_likelihood(self, channels: int) -> Likelihood:

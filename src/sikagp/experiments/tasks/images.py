@@ -4,6 +4,7 @@ import dataclasses
 import math
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,12 +13,14 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from sikagp._typing import Float, Int
+from sikagp.calibration import tempered_layer
 from sikagp.experiments import data
 from sikagp.experiments.backbones import (
     build_backbone,
     load_backbone,
+    load_last,
     pretrained_resnet,
-    save_backbone,
+    save_network,
 )
 from sikagp.experiments.cell import Cell
 from sikagp.experiments.data import Images
@@ -34,6 +37,7 @@ from sikagp.experiments.images.scores import (
 )
 from sikagp.experiments.methods import Method, build_method
 from sikagp.experiments.methods.composition import OnFeatures
+from sikagp.experiments.methods.networks import Network
 from sikagp.experiments.tasks import Best
 from sikagp.plots import plot_reliability
 from sikagp.validation import check_choice
@@ -46,8 +50,9 @@ DATA = {
     "svhn": data.svhn,
 }
 CRITERIA: Mapping[str, Best] = {"validation_nll": "lowest"}
-CHECKPOINT, BACKBONE_FILE = "checkpoint", "backbone.safetensors"
-_WITHOUT_ELBO = (CHECKPOINT, "network", "mc-dropout", "ensemble", "knn", "boosting")
+CHECKPOINT, OWN_LAYER = "checkpoint", "own-layer"
+OWN_LAYERS = ("given", "tempered")
+_WITHOUT_ELBO = (OWN_LAYER, "network", "mc-dropout", "ensemble", "knn", "boosting")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -61,6 +66,9 @@ class ImageOptions:
         augmented: whether training pictures are shifted and mirrored.
         frozen: whose weights the backbone keeps: ``"checkpoint"`` for the public ones, or the name
             of the recipe that trained them; empty trains it with the head.
+        own_layer: what a head on a frozen backbone adds to: nothing, or the network's own last
+            layer as it is (``"given"``) or at the temperature that fits new images
+            (``"tempered"``).
         views: versions of each training picture for a frozen backbone, all but one augmented.
         ood: other images, to be told apart.
         corruptions: how many test images are scored under every corruption too.
@@ -76,6 +84,7 @@ class ImageOptions:
     normalisation: str = ""
     augmented: bool = False
     frozen: str = ""
+    own_layer: str = ""
     views: int = 1
     ood: str = ""
     corruptions: int = 0
@@ -95,6 +104,15 @@ class ImageOptions:
                 "new images are held out of the training images (validation) or of the test images "
                 f"(reserved), not both; got {self.validation} and {self.reserved}"
             )
+        if self.own_layer:
+            self._check_own_layer()
+
+    def _check_own_layer(self) -> None:
+        check_choice("own_layer", self.own_layer, OWN_LAYERS)
+        if not self.frozen:
+            raise ValueError("own_layer is that of a frozen network; a live one has none yet")
+        if self.own_layer == "tempered" and not (self.validation or self.reserved):
+            raise ValueError("a temperature needs new images: set validation or reserved")
 
     @property
     def depth(self) -> int:
@@ -123,7 +141,8 @@ def run(cell: Cell) -> dict[str, Any]:
     kept, held = options.split(train, cell.seed)
     new = reserved if options.reserved else train.pick(held)
     inputs = _inputs(cell, options, train)
-    method = _method(cell, options, inputs, train.num_classes)
+    own_layer = _own_layer(cell, options, inputs, new) if options.own_layer else None
+    method = _method(cell, inputs, train.num_classes, own_layer)
     report = method.fit(
         inputs.train(train, kept, seed=cell.seed),
         None,
@@ -131,7 +150,7 @@ def run(cell: Cell) -> dict[str, Any]:
         folder=cell.folder / "run",
         progress=cell.progress,
     )
-    _keep_backbone(method, cell)
+    _keep_network(method, cell)
 
     def predict(images: Images) -> Draws:
         return _class_draws(method, inputs.predict(images))
@@ -161,16 +180,22 @@ def run(cell: Cell) -> dict[str, Any]:
 
 
 def _method(
-    cell: Cell, options: ImageOptions, inputs: LiveInputs | FrozenInputs, num_classes: int
+    cell: Cell,
+    inputs: LiveInputs | FrozenInputs,
+    num_classes: int,
+    own_layer: nn.Linear | None,
 ) -> Method:
-    if cell.recipe.method == CHECKPOINT:
-        return GivenLayer(pretrained_resnet(options.depth)[1])
+    if cell.recipe.method == OWN_LAYER:
+        if own_layer is None:
+            raise ValueError(f"{OWN_LAYER} needs own_layer: {' or '.join(OWN_LAYERS)}")
+        return GivenLayer(own_layer)
+    own = {} if own_layer is None else {"own_layer": own_layer}
     return build_method(
         cell.recipe.method,
         in_features=inputs.num_features,
         out_features=num_classes,
         task="classification",
-        options={**cell.recipe.options, **inputs.method_options},
+        options={**cell.recipe.options, **inputs.method_options, **own},
         training=cell.recipe.training,
         device=cell.device,
     )
@@ -184,11 +209,29 @@ def _inputs(cell: Cell, options: ImageOptions, train: Images) -> LiveInputs | Fr
     if options.frozen == CHECKPOINT:
         backbone, _ = pretrained_resnet(options.depth)
     else:
-        # Folders of cells end with the names of recipe, scale and seed.
-        root = cell.folder.parents[1 + len(cell.recipe.name.split("/"))]
-        path = root / options.frozen / cell.scale / str(cell.seed) / BACKBONE_FILE
-        backbone = load_backbone(build_backbone(options.backbone), path)
+        backbone = build_backbone(options.backbone)
+        load_backbone(backbone, _folder_of(options.frozen, cell))
     return FrozenInputs(backbone, normalise, views=options.views, device=cell.device)
+
+
+def _own_layer(
+    cell: Cell, options: ImageOptions, inputs: LiveInputs | FrozenInputs, new: Images
+) -> nn.Linear:
+    """Last layer of the frozen network, with another temperature if asked."""
+    if options.frozen == CHECKPOINT:
+        _, layer = pretrained_resnet(options.depth)
+    else:
+        layer = load_last(_folder_of(options.frozen, cell))
+    if options.own_layer == "given":
+        return layer
+    return tempered_layer(layer, inputs.predict(new), new.labels)
+
+
+def _folder_of(recipe: str, cell: Cell) -> Path:
+    """Folder of another recipe's cell with the same scale and seed."""
+    # Folders of cells end with the names of recipe, scale and seed.
+    root = cell.folder.parents[1 + len(cell.recipe.name.split("/"))]
+    return root / recipe / cell.scale / str(cell.seed)
 
 
 def _class_draws(method: Method, x: Float[Tensor, "rows *features"]) -> Draws:
@@ -198,11 +241,19 @@ def _class_draws(method: Method, x: Float[Tensor, "rows *features"]) -> Draws:
     return draws
 
 
-def _keep_backbone(method: Method, cell: Cell) -> None:
-    """Save a backbone that was trained here, for recipes that build on it."""
+def _keep_network(method: Method, cell: Cell) -> None:
+    """Save a network that was trained here, for recipes that build on it."""
     model = getattr(method, "model", None)
     if isinstance(model, OnFeatures) and not cell.recipe.data.get("frozen"):
-        save_backbone(model.backbone, cell.folder / BACKBONE_FILE)
+        save_network(model.backbone, _last_layer(model), cell.folder)
+
+
+def _last_layer(model: OnFeatures) -> nn.Linear | None:
+    """The linear layer on the backbone's features, where that is all there is."""
+    plain = model.normalisation == "none" and type(model.layer) is Network
+    if not plain or model.embedding is not None or len(model.layer.layers) > 1:
+        return None
+    return model.layer.layers[0]
 
 
 def _elbo(cell: Cell, history: list[dict[str, float]]) -> float:
