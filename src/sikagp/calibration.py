@@ -70,7 +70,7 @@ def tempered_layer(
     >>> _ = nn.init.eye_(layer.weight)  # sure of itself by 8 to 1, and right in 3 of 4 rows
     >>> features, target = torch.tensor([[2.0794, 0.0]]).expand(4, 2), torch.tensor([0, 0, 0, 1])
     >>> cooler = tempered_layer(layer, features, target)
-    >>> cooler(features[:1]).softmax(-1)
+    >>> cooler(features[:1]).softmax(-1).detach()
     tensor([[0.7500, 0.2500]])
     """
     temperature = fit_temperature(layer(features).double().softmax(-1), target)
