@@ -115,7 +115,8 @@ def test_a_head_adds_to_the_own_layer_of_a_trained_network(folder, monkeypatch):
 
 def test_an_own_layer_needs_a_network_that_has_one(folder):
     frozen = {"name": "cifar100", "backbone": "fast-tiny", "frozen": "images/full"}
-    run(make_cell(folder, "images/full", "sika", {**frozen, "frozen": ""}, SMALL))
+    standardised = {"hidden": [], "normalisation": "batch"}
+    run(make_cell(folder, "images/full", "network", {**frozen, "frozen": ""}, standardised))
     with pytest.raises(FileNotFoundError, match=r"last\.safetensors"):
         run(make_cell(folder, "images/a", "sika", {**frozen, "own_layer": "given"}, SMALL))
     with pytest.raises(ValueError, match="needs own_layer: given or tempered"):

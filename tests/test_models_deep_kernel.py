@@ -103,6 +103,11 @@ def test_a_given_layer_may_lack_a_bias_and_must_fit():
         DeepKernel(mlp(), 6, 2, level=3, trend=nn.Linear(6, 3))
 
 
+def test_a_trend_is_a_choice_or_a_linear_layer(as_users_run):
+    with pytest.raises(TypeError, match="True, False or a linear layer, got Sequential"):
+        DeepKernel(mlp(), 6, 2, level=3, trend=nn.Sequential(nn.Linear(6, 2)))
+
+
 def test_mixed_precision_ends_with_the_backbone():
     model = DeepKernel(mlp(), 6, 2, embedding=4, level=3).eval()
     x = torch.randn(5, 3)

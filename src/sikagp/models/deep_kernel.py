@@ -257,7 +257,9 @@ def _standardise(normalisation: str, num_features: int) -> nn.Module:
 
 
 def _trend(trend: bool | nn.Linear, num_features: int, layer: Any) -> Trend | GivenTrend | None:
-    if not isinstance(trend, nn.Linear):
+    if not isinstance(trend, bool | nn.Linear):
+        raise TypeError(f"trend must be True, False or a linear layer, got {type(trend).__name__}")
+    if isinstance(trend, bool):
         return Trend(layer.in_features, layer.out_features) if trend else None
     sizes, expected = (trend.in_features, trend.out_features), (num_features, layer.out_features)
     if sizes != expected:
