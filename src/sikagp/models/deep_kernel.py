@@ -105,6 +105,10 @@ class DeepKernel(Pretrained):
 
     def forward(self, *args: Any, **kwargs: Any) -> GaussianMarginals:
         """Marginals of f at the features of each row; arguments go to the backbone."""
+        return self._output(*args, **kwargs)
+
+    def _output(self, *args: Any, **kwargs: Any) -> Any:
+        """What the layer gives, and the trend."""
         raw = self._raw_features(*args, **kwargs)
         features = self._standardised(raw)
         with full_precision(raw.device):

@@ -66,6 +66,10 @@ class OnFeatures(DeepKernel):
             trend=trend,
         )
 
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Marginals or mixture, as the head gives them; arguments go to the backbone."""
+        return self._output(*args, **kwargs)
+
 
 class FlipoutDeepGP(DeepGP):
     """SIKA layers trained with the paper's flipout draws of weights in place of marginals.
