@@ -3,7 +3,14 @@
 import pytest
 import torch
 
-from sikagp.calibration import fit_temperature, fit_width, temper, tempered_layer, widen
+from sikagp.calibration import (
+    fit_factor,
+    fit_temperature,
+    fit_width,
+    temper,
+    tempered_layer,
+    widen,
+)
 from sikagp.mixtures import GaussianMixture
 from sikagp.variational import GaussianMarginals
 from tests.helpers import assert_close
@@ -28,6 +35,22 @@ def test_a_layer_takes_the_temperature_that_fits():
     cooler = tempered_layer(layer, features, target)
     assert_close(cooler(features).double(), logits / temperature, dtype=torch.float32)
     assert torch.equal(layer.weight, before)
+
+
+def test_a_factor_is_the_inverse_temperature_of_one_sample_and_fits_the_average_of_several():
+    logits = 3 * torch.randn(5, 400, 4)
+    target = torch.distributions.Categorical(logits=logits[0]).sample()
+    one = fit_factor(logits[:1], target)
+    assert one == pytest.approx(1 / fit_temperature(logits[0].softmax(-1), target), rel=1e-3)
+
+    found = fit_factor(logits, target)
+    losses = {
+        factor: -float((factor * logits).softmax(-1).mean(0)[range(400), target].log().mean())
+        for factor in (found, 0.97 * found, 1.03 * found, one)
+    }
+    assert min(losses, key=losses.__getitem__) == found
+    with pytest.raises(ValueError, match="a factor is fitted on at least one row"):
+        fit_factor(logits[:, :0], target[:0])
 
 
 def test_rows_are_tempered_one_by_one_in_any_shape():

@@ -14,6 +14,7 @@ from sikagp.experiments.images.augmentation import (
     random_crops,
 )
 from sikagp.experiments.images.corruptions import CORRUPTIONS, SEVERITIES, corrupt
+from sikagp.experiments.images.distortions import DISTORTIONS, distort
 from sikagp.experiments.images.features import FeatureCache
 from sikagp.experiments.images.given import GivenLayer
 from sikagp.experiments.images.rows import FrozenInputs, LiveInputs, ViewRows
@@ -108,6 +109,36 @@ def test_corruptions_repeat_and_get_worse(kind):
     assert errors[0] > 0
     with pytest.raises(ValueError, match="between 1 and 5"):
         corrupt(checks, kind, 6)
+
+
+def test_every_picture_is_distorted_in_one_way():
+    pixels = pictures(300)
+    distorted = distort(pixels, torch.Generator().manual_seed(0))
+    assert torch.equal(distort(pixels, torch.Generator().manual_seed(0)), distorted)
+    assert not torch.equal(distort(pixels, torch.Generator().manual_seed(1)), distorted)
+    known = {
+        "quarter turn": pixels.mT.flip(2),
+        "upside down": pixels[:, :, torch.arange(31, -1, -1)],
+        "negative": ~pixels,
+        "other colours": pixels[:, [2, 0, 1]],
+        "few shades": (pixels.int() // 64 * 64 + 32).to(torch.uint8),
+    }
+    counts = {}
+    left = torch.ones(300, dtype=torch.bool)
+    for name, expected in known.items():
+        same = (distorted == expected).flatten(1).all(1)
+        counts[name], left = int(same.sum()), left & ~same
+    counts["patch"] = int(left.sum())
+    assert set(counts) == set(DISTORTIONS)
+    assert min(counts.values()) > 25
+    for before, after in zip(pixels[left], distorted[left], strict=True):
+        changed = (before != after).any(0)
+        rows, columns = changed.any(1).nonzero().flatten(), changed.any(0).nonzero().flatten()
+        side = len(rows)
+        assert 12 <= side == len(columns) <= 20
+        assert rows[-1] - rows[0] == columns[-1] - columns[0] == side - 1
+        patch = after[:, rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]
+        assert torch.equal(patch, patch[:, :1, :1].expand_as(patch))
 
 
 def test_blur_keeps_the_mean_and_contrast_keeps_it_too():

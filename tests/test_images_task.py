@@ -12,10 +12,17 @@ from sikagp.experiments.backbones import BACKBONES
 from sikagp.experiments.backbones.checkpoints import BACKBONE_FILE, load_last
 from sikagp.experiments.cell import Cell
 from sikagp.experiments.data import sources
+from sikagp.experiments.images.rows import FrozenInputs
 from sikagp.experiments.methods import METHODS
 from sikagp.experiments.recipe import Recipe, load_recipes
 from sikagp.experiments.tasks import images as task
-from sikagp.experiments.tasks.images import OWN_LAYER, ImageOptions, run
+from sikagp.experiments.tasks.images import (
+    OWN_LAYER,
+    OWN_METHODS,
+    OWN_TEMPERATURE,
+    ImageOptions,
+    run,
+)
 from sikagp.training import TrainingConfig
 
 SMALL = {"embedding": 4, "level": 2, "train_samples": 2, "test_samples": 4}
@@ -113,6 +120,40 @@ def test_a_head_adds_to_the_own_layer_of_a_trained_network(folder, monkeypatch):
     assert torch.equal(heads[0].trend.bias, own.bias)
 
 
+def test_a_temperature_is_learned_from_new_images_and_leaves_decisions_alone(folder, monkeypatch):
+    images = {"name": "cifar100", "backbone": "fast-tiny", "reserved": 5}
+    plain = {"hidden": [], "normalisation": "none"}
+    whole = run(make_cell(folder, "images/full", "network", images, plain))
+    heads, rows = [], []
+    monkeypatch.setattr(task, "_keep_network", lambda method, cell: heads.append(method.model))
+    train = FrozenInputs.train
+
+    def spy(self, *args, **kwargs):
+        rows.append(train(self, *args, **kwargs))
+        return rows[-1]
+
+    monkeypatch.setattr(FrozenInputs, "train", spy)
+    data = {**images, "frozen": "images/full", "own_layer": "given", "learn_from": "new"}
+    data |= {"views": 2, "change": "distorted"}
+    found = run(make_cell(folder, "images/sure", OWN_TEMPERATURE, data, {"level": 2}))
+    assert found["accuracy"] == whole["accuracy"]
+    assert found["nll"] != whole["nll"]
+    assert "auroc" not in found
+
+    views, labels = rows[0].tensors
+    test = ImageOptions(**images).load("test")
+    assert torch.equal(labels, test.labels[:5])
+    assert views.shape[:2] == (5, 2)
+    assert not torch.allclose(views[:, 0], views[:, 1])
+    level = heads[0].log_factor.clone()
+    assert level != 0
+    heads[0].log_factor.zero_()
+    heads[0].calibrate(views[:, 0], labels)  # the new images as they are set it
+    assert torch.equal(heads[0].log_factor, level)
+    own = load_last(folder / "out/images/full/smoke/0")
+    assert torch.equal(heads[0].last.weight, own.weight)
+
+
 def test_an_own_layer_needs_a_network_that_has_one(folder):
     frozen = {"name": "cifar100", "backbone": "fast-tiny", "frozen": "images/full"}
     standardised = {"hidden": [], "normalisation": "batch"}
@@ -121,12 +162,20 @@ def test_an_own_layer_needs_a_network_that_has_one(folder):
         run(make_cell(folder, "images/a", "sika", {**frozen, "own_layer": "given"}, SMALL))
     with pytest.raises(ValueError, match="needs own_layer: given or tempered"):
         run(make_cell(folder, "images/b", OWN_LAYER, frozen, {}))
+    with pytest.raises(ValueError, match="own-temperature needs own_layer"):
+        run(make_cell(folder, "images/c", OWN_TEMPERATURE, frozen, {}))
     with pytest.raises(ValueError, match="own_layer"):
         ImageOptions(**frozen, own_layer="other")
     with pytest.raises(ValueError, match="needs new images"):
         ImageOptions(**frozen, own_layer="tempered")
-    with pytest.raises(ValueError, match="a live one has none"):
+    with pytest.raises(ValueError, match="needs new images"):
+        ImageOptions(**frozen, learn_from="new")
+    with pytest.raises(ValueError, match="learn_from"):
+        ImageOptions(**frozen, learn_from="test")
+    with pytest.raises(ValueError, match="a live one has learned nothing"):
         ImageOptions(**{**frozen, "frozen": ""}, own_layer="given")
+    with pytest.raises(ValueError, match="a live one has learned nothing"):
+        ImageOptions(**{**frozen, "frozen": ""}, learn_from="new", reserved=5)
 
 
 @pytest.mark.parametrize(
@@ -219,5 +268,5 @@ def test_every_image_recipe_names_what_exists():
             options = ImageOptions(**scaled.data)
             assert options.backbone in BACKBONES
             assert options.frozen in {"", "checkpoint", *names}
-            assert scaled.method in {*METHODS, OWN_LAYER}
+            assert scaled.method in {*METHODS, *OWN_METHODS}
             TrainingConfig(**scaled.training)

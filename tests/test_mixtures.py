@@ -5,7 +5,7 @@ import torch
 from helpers import assert_close
 from torch.distributions import Categorical, Independent, MixtureSameFamily, Normal
 
-from sikagp.mixtures import GaussianMixture, antithetic_noise, as_mixture, concatenate
+from sikagp.mixtures import GaussianMixture, antithetic_noise, as_mixture, binned_exp, concatenate
 from sikagp.variational import GaussianMarginals
 
 
@@ -81,6 +81,26 @@ def test_antithetic_noise_cancels_and_repeats():
     assert torch.equal(noise, antithetic_noise(10, 4, seed=3))
     assert antithetic_noise(7, 4, seed=3).shape == (7, 4)
     assert abs(float(antithetic_noise(4000, 4, seed=0).var()) - 1) < 0.05
+
+
+def test_bins_of_an_exponential_have_equal_weight_and_the_exact_mean():
+    g = GaussianMarginals(torch.randn(3, 2).double(), torch.rand(3, 2).double() + 0.1)
+    factor = torch.distributions.LogNormal(g.mean, g.stddev)
+    bins = binned_exp(g)
+    assert_close(bins.mean(0), factor.mean)
+    assert (bins.diff(dim=0) > 0).all()
+    share = torch.arange(len(bins) + 1).view(-1, 1, 1) / len(bins)
+    edges = factor.icdf(share.double())
+    assert ((edges[:-1] < bins) & (bins < edges[1:])).all()
+
+    def parts(mean: torch.Tensor, variance: torch.Tensor) -> torch.Tensor:
+        return binned_exp(GaussianMarginals(mean, variance))
+
+    both = [part.requires_grad_() for part in (g.mean, g.variance)]
+    assert torch.autograd.gradcheck(parts, both)
+    certain = torch.zeros(1, 1, requires_grad=True)
+    parts(torch.ones(1, 1), certain).sum().backward()
+    assert certain.grad.isfinite().all()
 
 
 def test_mixtures_are_put_together_by_components_or_by_rows():

@@ -17,7 +17,7 @@ from sikagp.kernels import (
 )
 from sikagp.layers import SIKALayer
 from sikagp.mixtures import GaussianMixture
-from sikagp.models import DeepGP, DeepKernel
+from sikagp.models import DeepGP, DeepKernel, DeepTemperature
 from sikagp.variational import GaussianMarginals
 
 __version__ = "0.1.0"
@@ -27,6 +27,7 @@ __all__ = [
     "BrownianMotion",
     "DeepGP",
     "DeepKernel",
+    "DeepTemperature",
     "Domain",
     "GaussMarkov",
     "GaussianMarginals",

@@ -11,8 +11,10 @@ those of an ensemble or of a Gaussian process are averaged first and calibrated 
 
 import copy
 import math
+from collections.abc import Callable
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sikagp._typing import Float, Int
@@ -45,8 +47,7 @@ def fit_temperature(probs: Float[Tensor, "rows classes"], target: Int[Tensor, " 
     probability, is bisected over log b. Rows that are all classified with room to spare would
     have T = 0, and hopeless ones T = infinity; both ends are cut off.
     """
-    if len(target) == 0:
-        raise ValueError("a temperature is fitted on at least one row, got none")
+    _check_rows("a temperature", target)
     log_probs = probs.double().clamp_min(torch.finfo(probs.dtype).tiny).log()
     observed = log_probs.gather(-1, target.unsqueeze(-1)).mean()
     low, high = -_LOG_RANGE, _LOG_RANGE
@@ -80,6 +81,28 @@ def tempered_layer(
     return cooler
 
 
+@torch.no_grad()
+def fit_factor(
+    logits: Float[Tensor, "samples rows classes"], target: Int[Tensor, " rows"]
+) -> float:
+    """Factor of all logits with the lowest negative log likelihood on held-out rows.
+
+    The prediction is the average of the samples' softmax, so with a single sample the factor is
+    one over the temperature.
+
+    >>> fit_factor(torch.tensor([[[2.0794, 0.0]]]).expand(1, 4, 2), torch.tensor([0, 0, 0, 1]))
+    0.528...
+    """
+    _check_rows("a factor", target)
+    logits = logits.double()
+
+    def loss(log_factor: float) -> float:
+        by_sample = (math.exp(log_factor) * logits).log_softmax(-1)
+        return float(F.nll_loss(by_sample.logsumexp(0), target))
+
+    return _lowest(loss, _LOG_RANGE)
+
+
 def widen(prediction: GaussianMixture, width: float) -> GaussianMixture:
     """Multiply all deviations from the mixture's mean.
 
@@ -96,13 +119,22 @@ def widen(prediction: GaussianMixture, width: float) -> GaussianMixture:
 @torch.no_grad()
 def fit_width(prediction: GaussianMixture, target: Float[Tensor, "rows outputs"]) -> float:
     """Width with the highest density of held-out targets."""
-    from scipy.optimize import minimize_scalar
-
-    if len(target) == 0:
-        raise ValueError("a width is fitted on at least one row, got none")
+    _check_rows("a width", target)
 
     def loss(log_width: float) -> float:
         return -float(widen(prediction, math.exp(log_width)).log_prob(target).mean())
 
-    bounds = -_LOG_RANGE / 2, _LOG_RANGE / 2
-    return math.exp(minimize_scalar(loss, bounds=bounds, method="bounded").x)
+    return _lowest(loss, _LOG_RANGE / 2)
+
+
+def _check_rows(what: str, target: Tensor) -> None:
+    if len(target) == 0:
+        raise ValueError(f"{what} is fitted on at least one row, got none")
+
+
+def _lowest(loss: Callable[[float], float], log_range: float) -> float:
+    """Positive number at whose logarithm the loss is lowest."""
+    from scipy.optimize import minimize_scalar
+
+    best = minimize_scalar(loss, bounds=(-log_range, log_range), method="bounded")
+    return math.exp(best.x)

@@ -18,6 +18,7 @@ from sikagp.validation import check_fraction
 from sikagp.variational import GaussianMarginals, deviation_of
 
 _BISECTIONS = 64
+_BINS = 16
 
 
 class GaussianMixture:
@@ -143,3 +144,12 @@ def antithetic_noise(num_samples: int, width: int, *, seed: int) -> Float[Tensor
     """Repeatable standard normals in pairs of opposite sign, so that their mean is zero."""
     half = torch.randn((num_samples + 1) // 2, width, generator=torch.Generator().manual_seed(seed))
     return torch.cat([half, -half])[:num_samples]
+
+
+def binned_exp(g: GaussianMarginals) -> Float[Tensor, "bins *batch outputs"]:
+    """``E[exp g | bin]`` in bins of equal probability, so that the mean over bins is exact."""
+    edge = torch.linspace(0, 1, _BINS + 1, dtype=g.mean.dtype, device=g.mean.device)
+    edge = torch.special.ndtri(edge).view(-1, *[1] * g.mean.ndim)
+    # E[exp g; g below an edge] = exp(mean + variance / 2) Phi(edge - stddev)
+    below = torch.special.ndtr(edge - g.stddev)
+    return _BINS * below.diff(dim=0) * torch.exp(g.mean + 0.5 * g.variance)

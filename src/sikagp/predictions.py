@@ -28,10 +28,8 @@ from sikagp.likelihoods import (
     quadrature,
     sampled_log_prob,
 )
-from sikagp.mixtures import GaussianMixture, antithetic_noise, as_mixture
+from sikagp.mixtures import GaussianMixture, antithetic_noise, as_mixture, binned_exp
 from sikagp.variational import GaussianMarginals
-
-_NOISE_BINS = 16
 
 
 @functools.singledispatch
@@ -78,22 +76,11 @@ def _heteroscedastic(
     marginals = as_mixture(output).components
     mean, log_noise = marginals.mean.chunk(2, dim=-1)
     variance, log_noise_variance = marginals.variance.chunk(2, dim=-1)
-    noise = _binned_noise(log_noise, log_noise_variance)
+    noise = binned_exp(GaussianMarginals(log_noise, log_noise_variance))
     components = GaussianMarginals(
         mean.expand_as(noise).flatten(0, 1), (variance + noise).flatten(0, 1)
     )
     return GaussianMixture(components)
-
-
-def _binned_noise(
-    mean: Float[Tensor, "*shape targets"], variance: Float[Tensor, "*shape targets"]
-) -> Float[Tensor, "bins *shape targets"]:
-    """``E[exp g | bin]`` in bins of equal probability, so that the mean over bins is exact."""
-    edge = torch.linspace(0, 1, _NOISE_BINS + 1, dtype=mean.dtype, device=mean.device)
-    edge = torch.special.ndtri(edge).view(-1, *[1] * mean.ndim)
-    # E[exp g; g below an edge] = exp(mean + variance / 2) Phi(edge - stddev)
-    below = torch.special.ndtr(edge - variance.sqrt())
-    return _NOISE_BINS * below.diff(dim=0) * torch.exp(mean + 0.5 * variance)
 
 
 @predictive.register(likelihoods.StudentTLikelihood)

@@ -2,5 +2,6 @@
 
 from sikagp.models.deep_gp import DeepGP, DeepPaths
 from sikagp.models.deep_kernel import DeepKernel
+from sikagp.models.temperature import DeepTemperature
 
-__all__ = ["DeepGP", "DeepKernel", "DeepPaths"]
+__all__ = ["DeepGP", "DeepKernel", "DeepPaths", "DeepTemperature"]

@@ -114,6 +114,16 @@ def build_layer(content: dict[str, Any]) -> SIKALayer:
     return SIKALayer(**{**content, "domain": decode_domain(content["domain"])})
 
 
+def only_backbone(model: type, modules: dict[str, nn.Module]) -> nn.Module:
+    """The backbone that a saved model is loaded around, if it was given and nothing else."""
+    if set(modules) != {"backbone"}:
+        raise ValueError(
+            f"a {model.__name__} is loaded around a backbone of the same architecture: pass it "
+            "(and nothing else) as from_pretrained(folder, backbone=...)"
+        )
+    return modules["backbone"]
+
+
 @torch.no_grad()
 def part_of(layer: SIKALayer, features: list[int], *, bias: bool) -> SIKALayer:
     """Copy the effects of some features, perhaps with the bias, into a layer of their own."""

@@ -11,7 +11,13 @@ from torch.nn.utils.parametrizations import spectral_norm as constrain_spectral_
 from sikagp._typing import Float
 from sikagp.domains import RunningDomain
 from sikagp.layers import SIKALayer
-from sikagp.models.architecture import GivenTrend, Trend, build_layer, describe_layer
+from sikagp.models.architecture import (
+    GivenTrend,
+    Trend,
+    build_layer,
+    describe_layer,
+    only_backbone,
+)
 from sikagp.precision import at_least_float32, full_precision
 from sikagp.serialization import Pretrained
 from sikagp.validation import check_choice, check_count
@@ -203,17 +209,13 @@ class DeepKernel(Pretrained):
     @classmethod
     def from_config(cls, config: dict[str, Any], **modules: nn.Module) -> "DeepKernel":
         """Build the architecture around a backbone, which must be given."""
-        if set(modules) != {"backbone"}:
-            raise ValueError(
-                f"a {cls.__name__} is loaded around a backbone of the same architecture: pass it "
-                "(and nothing else) as from_pretrained(folder, backbone=...)"
-            )
+        backbone = only_backbone(cls, modules)
         model = cls.__new__(cls)
         nn.Module.__init__(model)
         options = {**config, "layer": build_layer(config["layer"])}
         if config.get("trend") == "given":
             options["trend"] = nn.Linear(config["num_features"], options["layer"].out_features)
-        model._assemble(modules["backbone"], **options)
+        model._assemble(backbone, **options)
         return model
 
 

@@ -11,10 +11,15 @@ from sikagp.likelihoods import HeteroscedasticGaussianLikelihood, LogisticLikeli
 from sikagp.mixtures import GaussianMixture
 from sikagp.models.deep_gp import DeepGP
 from sikagp.models.deep_kernel import DeepKernel
+from sikagp.models.temperature import DeepTemperature
 from sikagp.predictions import predictive
 from sikagp.serialization import Pretrained
 
-MODELS: dict[str, type[Pretrained]] = {"DeepGP": DeepGP, "DeepKernel": DeepKernel}
+MODELS: dict[str, type[Pretrained]] = {
+    "DeepGP": DeepGP,
+    "DeepKernel": DeepKernel,
+    "DeepTemperature": DeepTemperature,
+}
 _PLAIN: dict[str, type[likelihoods.Likelihood]] = {
     "BernoulliLikelihood": likelihoods.BernoulliLikelihood,
     "LogisticLikelihood": LogisticLikelihood,

@@ -11,8 +11,9 @@ from sikagp._typing import Float, Int
 from sikagp.experiments.backbones import build_backbone
 from sikagp.experiments.data import Images
 from sikagp.experiments.images.augmentation import ImageRows, Normalisation, batch_generator
-from sikagp.experiments.images.features import FeatureCache
+from sikagp.experiments.images.features import CHANGES, FeatureCache
 from sikagp.training.data import TensorRows
+from sikagp.validation import check_choice
 
 _PREPARED_BY = 5000
 
@@ -58,7 +59,8 @@ class FrozenInputs:
     Args:
         backbone: the trained module.
         normalise: from bytes to what it expects.
-        views: how many versions of each training picture there are, all but one augmented.
+        views: how many versions of each training picture there are, all but one changed.
+        change: how, ``"augmented"`` or ``"distorted"``.
         folder: where features are kept, by default in the user's cache.
         device: where the backbone runs.
     """
@@ -71,15 +73,20 @@ class FrozenInputs:
         normalise: Normalisation,
         *,
         views: int,
+        change: str = "augmented",
         folder: Path | None = None,
         device: str = "cpu",
     ) -> None:
         self.cache = FeatureCache(backbone, normalise, folder=folder, device=device)
-        self.num_features, self.views = int(backbone.num_features), views  # type: ignore[arg-type]
+        self.num_features = int(backbone.num_features)  # type: ignore[arg-type]
+        self.views, self.change = views, check_choice("change", change, CHANGES)
 
     def train(self, images: Images, rows: Int[Tensor, " rows"], *, seed: int) -> TensorRows:
         """Features and labels of some rows; each batch picks one view of every row."""
-        features = [self.cache(images.pixels, view=view)[rows] for view in range(self.views)]
+        features = [
+            self.cache(images.pixels, view=view, change=self.change)[rows]
+            for view in range(self.views)
+        ]
         return ViewRows(torch.stack(features, dim=1), images.labels[rows], seed=seed)
 
     def predict(self, images: Images) -> Float[Tensor, "rows features"]:

@@ -26,7 +26,7 @@ from sikagp.experiments.cell import Cell
 from sikagp.experiments.data import Images
 from sikagp.experiments.figures.style import STYLE
 from sikagp.experiments.images.augmentation import NORMALISATIONS
-from sikagp.experiments.images.given import GivenLayer
+from sikagp.experiments.images.given import GivenLayer, LearnedTemperature
 from sikagp.experiments.images.rows import FrozenInputs, LiveInputs
 from sikagp.experiments.images.scores import (
     Draws,
@@ -35,11 +35,12 @@ from sikagp.experiments.images.scores import (
     detection_scores,
     held_out_scores,
 )
-from sikagp.experiments.methods import Method, build_method
+from sikagp.experiments.methods import Method, Problem, build_method
 from sikagp.experiments.methods.composition import OnFeatures
 from sikagp.experiments.methods.networks import Network
 from sikagp.experiments.tasks import Best
 from sikagp.plots import plot_reliability
+from sikagp.training.data import TensorRows
 from sikagp.validation import check_choice
 
 DATA = {
@@ -50,8 +51,11 @@ DATA = {
     "svhn": data.svhn,
 }
 CRITERIA: Mapping[str, Best] = {"validation_nll": "lowest"}
-CHECKPOINT, OWN_LAYER = "checkpoint", "own-layer"
+CHECKPOINT = "checkpoint"
+OWN_LAYER, OWN_TEMPERATURE = "own-layer", "own-temperature"
+OWN_METHODS = (OWN_LAYER, OWN_TEMPERATURE)
 OWN_LAYERS = ("given", "tempered")
+LEARN_FROM = ("train", "new")
 _WITHOUT_ELBO = (OWN_LAYER, "network", "mc-dropout", "ensemble", "knn", "boosting")
 
 
@@ -69,7 +73,10 @@ class ImageOptions:
         own_layer: what a head on a frozen backbone adds to: nothing, or the network's own last
             layer as it is (``"given"``) or at the temperature that fits new images
             (``"tempered"``).
-        views: versions of each training picture for a frozen backbone, all but one augmented.
+        learn_from: which images a head on a frozen backbone sees: those that the backbone was
+            trained on (``"train"``), or new ones (``"new"``), on which it is calibrated too.
+        views: versions of each such picture for a frozen backbone, all but one changed.
+        change: how: ``"augmented"`` or ``"distorted"``.
         ood: other images, to be told apart.
         corruptions: how many test images are scored under every corruption too.
         validation: share of the training images that is held out, for choices and a temperature.
@@ -85,7 +92,9 @@ class ImageOptions:
     augmented: bool = False
     frozen: str = ""
     own_layer: str = ""
+    learn_from: str = "train"
     views: int = 1
+    change: str = "augmented"
     ood: str = ""
     corruptions: int = 0
     validation: float = 0.0
@@ -104,14 +113,16 @@ class ImageOptions:
                 "new images are held out of the training images (validation) or of the test images "
                 f"(reserved), not both; got {self.validation} and {self.reserved}"
             )
+        check_choice("learn_from", self.learn_from, LEARN_FROM)
         if self.own_layer:
-            self._check_own_layer()
-
-    def _check_own_layer(self) -> None:
-        check_choice("own_layer", self.own_layer, OWN_LAYERS)
-        if not self.frozen:
-            raise ValueError("own_layer is that of a frozen network; a live one has none yet")
-        if self.own_layer == "tempered" and not (self.validation or self.reserved):
+            check_choice("own_layer", self.own_layer, OWN_LAYERS)
+        if not self.frozen and (self.own_layer or self.learn_from == "new"):
+            raise ValueError(
+                "own_layer and learn_from: new are for a frozen network; a live one has learned "
+                "nothing yet"
+            )
+        needs_new = self.own_layer == "tempered" or self.learn_from == "new"
+        if needs_new and not (self.validation or self.reserved):
             raise ValueError("a temperature needs new images: set validation or reserved")
 
     @property
@@ -143,9 +154,14 @@ def run(cell: Cell) -> dict[str, Any]:
     inputs = _inputs(cell, options, train)
     own_layer = _own_layer(cell, options, inputs, new) if options.own_layer else None
     method = _method(cell, inputs, train.num_classes, own_layer)
+    if options.learn_from == "new":
+        rows = inputs.train(new, torch.arange(len(new)), seed=cell.seed)
+        validation = TensorRows(inputs.predict(new), new.labels)
+    else:
+        rows, validation = inputs.train(train, kept, seed=cell.seed), None
     report = method.fit(
-        inputs.train(train, kept, seed=cell.seed),
-        None,
+        rows,
+        validation,
         seed=cell.seed,
         folder=cell.folder / "run",
         progress=cell.progress,
@@ -185,18 +201,25 @@ def _method(
     num_classes: int,
     own_layer: nn.Linear | None,
 ) -> Method:
-    if cell.recipe.method == OWN_LAYER:
+    recipe = cell.recipe
+    if recipe.method in OWN_METHODS:
         if own_layer is None:
-            raise ValueError(f"{OWN_LAYER} needs own_layer: {' or '.join(OWN_LAYERS)}")
-        return GivenLayer(own_layer)
+            raise ValueError(f"{recipe.method} needs own_layer: {' or '.join(OWN_LAYERS)}")
+        if recipe.method == OWN_LAYER:
+            return GivenLayer(own_layer)
+        options = {"device": cell.device, **recipe.options}
+        sizes = inputs.num_features, num_classes
+        return LearnedTemperature(
+            own_layer, Problem(*sizes, "classification", options, recipe.training)
+        )
     own = {} if own_layer is None else {"own_layer": own_layer}
     return build_method(
-        cell.recipe.method,
+        recipe.method,
         in_features=inputs.num_features,
         out_features=num_classes,
         task="classification",
-        options={**cell.recipe.options, **inputs.method_options, **own},
-        training=cell.recipe.training,
+        options={**recipe.options, **inputs.method_options, **own},
+        training=recipe.training,
         device=cell.device,
     )
 
@@ -211,7 +234,9 @@ def _inputs(cell: Cell, options: ImageOptions, train: Images) -> LiveInputs | Fr
     else:
         backbone = build_backbone(options.backbone)
         load_backbone(backbone, _folder_of(options.frozen, cell))
-    return FrozenInputs(backbone, normalise, views=options.views, device=cell.device)
+    return FrozenInputs(
+        backbone, normalise, views=options.views, change=options.change, device=cell.device
+    )
 
 
 def _own_layer(
