@@ -135,7 +135,7 @@ def test_a_temperature_is_learned_from_new_images_and_leaves_decisions_alone(fol
     monkeypatch.setattr(FrozenInputs, "train", spy)
     data = {**images, "frozen": "images/full", "own_layer": "given", "learn_from": "new"}
     data |= {"views": 2, "change": "distorted"}
-    found = run(make_cell(folder, "images/sure", OWN_TEMPERATURE, data, {"level": 2}))
+    found = run(make_cell(folder, "images/sure", OWN_TEMPERATURE, data, {"level": 2, "reach": 4.0}))
     assert found["accuracy"] == whole["accuracy"]
     assert found["nll"] != whole["nll"]
     assert "auroc" not in found
@@ -145,6 +145,8 @@ def test_a_temperature_is_learned_from_new_images_and_leaves_decisions_alone(fol
     assert torch.equal(labels, test.labels[:5])
     assert views.shape[:2] == (5, 2)
     assert not torch.allclose(views[:, 0], views[:, 1])
+    layer = heads[0].kernel.layer
+    assert (layer.level, layer.domain.high.item()) == (2, 4)
     level = heads[0].log_factor.clone()
     assert level != 0
     heads[0].log_factor.zero_()

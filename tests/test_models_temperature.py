@@ -66,6 +66,7 @@ def test_the_kernel_sees_the_features_and_has_the_divergence():
 def test_it_starts_near_the_prior_and_near_the_network():
     model = DeepTemperature(backbone(), nn.Linear(6, 4), level=3)
     layer = model.kernel.layer
+    assert (layer.in_features, layer.out_features, layer.level) == (6, 1, 3)
     assert_close(layer.variance.sum(), torch.tensor(0.1))
     assert_close(layer.weight_scale, torch.ones_like(layer.weight_scale))
     features = model.backbone(torch.randn(200, 3))

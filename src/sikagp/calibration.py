@@ -90,8 +90,9 @@ def fit_factor(
     The prediction is the average of the samples' softmax, so with a single sample the factor is
     one over the temperature.
 
-    >>> fit_factor(torch.tensor([[[2.0794, 0.0]]]).expand(1, 4, 2), torch.tensor([0, 0, 0, 1]))
-    0.528...
+    >>> logits = torch.tensor([[[2.0794, 0.0]]]).expand(1, 4, 2)  # sure of itself by 8 to 1
+    >>> round(fit_factor(logits, torch.tensor([0, 0, 0, 1])), 3)
+    0.528
     """
     _check_rows("a factor", target)
     logits = logits.double()
