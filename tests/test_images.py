@@ -111,7 +111,7 @@ def test_corruptions_repeat_and_get_worse(kind):
         corrupt(checks, kind, 6)
 
 
-def test_every_picture_is_distorted_in_one_way():
+def test_every_picture_is_distorted_in_one_way(monkeypatch):
     pixels = pictures(300)
     distorted = distort(pixels, torch.Generator().manual_seed(0))
     assert torch.equal(distort(pixels, torch.Generator().manual_seed(0)), distorted)
@@ -131,6 +131,10 @@ def test_every_picture_is_distorted_in_one_way():
     counts["patch"] = int(left.sum())
     assert set(counts) == set(DISTORTIONS)
     assert min(counts.values()) > 25
+    patch = DISTORTIONS["patch"]
+    monkeypatch.setattr("sikagp.experiments.images.distortions.DISTORTIONS", {"patch": patch})
+    first, second = (distort(pixels, torch.Generator().manual_seed(seed)) for seed in (0, 1))
+    assert not (first == second).flatten(1).all(1).any()
     for before, after in zip(pixels[left], distorted[left], strict=True):
         changed = (before != after).any(0)
         rows, columns = changed.any(1).nonzero().flatten(), changed.any(0).nonzero().flatten()
@@ -196,6 +200,22 @@ def test_frozen_inputs_are_features_and_live_inputs_pictures(tmp_path):
     torch.testing.assert_close(pictures, live.predict(images)[rows[[0, 2]]])
     assert labels.tolist() == images.labels[rows[[0, 2]]].tolist()
     assert module.whiten.bias.abs().max() == 0
+
+
+@pytest.mark.parametrize(("change", "changed"), [("augmented", augment), ("distorted", distort)])
+def test_views_are_augmented_or_distorted(change, changed, tmp_path):
+    images, backbone = image_set(), Averages()
+    for other in ("augmented", "distorted"):  # neither takes the other's features from the disk
+        FrozenInputs(backbone, PLAIN, views=2, change=other, folder=tmp_path).train(
+            images, torch.arange(8), seed=0
+        )
+    frozen = FrozenInputs(backbone, PLAIN, views=3, change=change, folder=tmp_path)
+    views = frozen.train(images, torch.arange(8), seed=0).tensors[0]
+    for view in (1, 2):
+        pixels = changed(images.pixels, torch.Generator().manual_seed(view))
+        torch.testing.assert_close(views[:, view], backbone(PLAIN(pixels)))
+    with pytest.raises(ValueError, match="change"):
+        FrozenInputs(backbone, PLAIN, views=2, change="other", folder=tmp_path)
 
 
 def test_scores_of_draws():

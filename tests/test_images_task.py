@@ -129,6 +129,7 @@ def test_a_temperature_is_learned_from_new_images_and_leaves_decisions_alone(fol
     train = FrozenInputs.train
 
     def spy(self, *args, **kwargs):
+        assert self.change == "distorted"
         rows.append(train(self, *args, **kwargs))
         return rows[-1]
 

@@ -10,6 +10,9 @@ import torch
 from helpers import assert_close, awkward_points, random_layer
 from torch import Tensor, nn
 
+from sikagp import DeepKernel, DeepTemperature, SIKALayer
+from sikagp.mixtures import as_mixture
+
 
 class Moments(nn.Module):
     """A layer that returns plain tensors."""
@@ -83,6 +86,31 @@ def export() -> None:
         assert not any("sikagp" in name for name in called), "export needs plain operations"
 
 
+class Output(nn.Module):
+    """A model around a network that returns plain tensors."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: Tensor) -> Tensor:
+        return as_mixture(self.model(x)).components.mean
+
+
+def export_models_for_any_number_of_rows() -> None:
+    network, last = nn.Sequential(nn.Linear(2, 6), nn.Tanh()), nn.Linear(6, 3)
+    for model in (
+        SIKALayer(2, 3, level=10),  # far more nodes than rows
+        DeepKernel(network, 6, 3, level=4),
+        DeepTemperature(network, last, level=4),
+    ):
+        output, rows = Output(model).eval(), torch.export.Dim("rows", min=2)
+        program = torch.export.export(output, (torch.rand(5, 2),), dynamic_shapes=({0: rows},))
+        for count in (2, 300):
+            x = torch.rand(count, 2)
+            assert_close(program.module()(x), output(x))
+
+
 CHECKS = {
     "compile": (
         compile_in_training,
@@ -90,7 +118,7 @@ CHECKS = {
         compile_itself,
         compile_skips_the_finite_check,
     ),
-    "export": (export,),
+    "export": (export, export_models_for_any_number_of_rows),
 }
 
 if __name__ == "__main__":

@@ -219,7 +219,7 @@ class SIKALayer(AdditiveGP):
 
     def _moments(self, unit: Float[Tensor, "rows features"]) -> Moments:
         """Mean and variance at unit coordinates, by the chosen plan."""
-        plan = self.plan if self.plan != "auto" else self._cheapest_plan(len(unit))
+        plan = self.plan if self.plan != "auto" else self._cheapest_plan(unit.shape[0])
         if plan == "table" and not self._cacheable():
             return self._trained_moments(unit)
         scale = self.variance.sqrt()
@@ -255,12 +255,15 @@ class SIKALayer(AdditiveGP):
         own = OwnParameters(weight, raw_scale, bias, self.variance)
         return trained_moments(unit, self.kernel, self.grid, self.rate(), own, self.residual)
 
-    def _cheapest_plan(self, num_rows: int) -> str:
+    def _cheapest_plan(self, num_rows: int | torch.SymInt) -> str:
         """A table is worth building unless it has very many nodes for each row.
 
         Compiled, it is still the faster plan at 128 nodes per row (``benchmarks/cpu_levels.py``).
+        An exported program is for any number of rows, which is a symbol then.
         """
-        return "table" if self._cacheable() or 128 * num_rows >= self.num_nodes else "sparse"
+        if self._cacheable() or not isinstance(num_rows, int):
+            return "table"
+        return "table" if 128 * num_rows >= self.num_nodes else "sparse"
 
     def _cacheable(self) -> bool:
         needs_grad = torch.is_grad_enabled() and any(p.requires_grad for p in self.parameters())
