@@ -7,6 +7,7 @@ from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import jaxtyping
+import numpy as np
 import pytest
 import torch
 from hypothesis import settings
@@ -40,6 +41,8 @@ settings.load_profile("sikagp")
 @pytest.fixture(autouse=True)
 def _fixed_seed() -> None:
     torch.manual_seed(0)
+    # Estimators without a random state take theirs from here.
+    np.random.seed(0)  # noqa: NPY002
 
 
 @pytest.fixture

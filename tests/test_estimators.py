@@ -175,9 +175,9 @@ def test_two_classes_have_a_logistic_link_and_more_a_softmax(wave):
 
 def test_links_agree(wave):
     models = [
-        SIKAClassifier(likelihood=name, max_epochs=60, learning_rate=0.05, hidden=()).fit(
-            wave[0], side(wave)
-        )
+        SIKAClassifier(
+            likelihood=name, max_epochs=60, learning_rate=0.05, hidden=(), random_state=0
+        ).fit(wave[0], side(wave))
         for name in ("logistic", "bernoulli", "softmax")
     ]
     logistic, probit, softmax = (model.predict_proba(wave[0]) for model in models)
