@@ -1,5 +1,6 @@
 """Shape hints are checked while tests run: the hook must come before the package is imported."""
 
+import os
 import sys
 import warnings
 from collections.abc import Iterator
@@ -31,6 +32,8 @@ with warnings.catch_warnings():  # importing it warns of torch.jit
     warnings.simplefilter("ignore", DeprecationWarning)
     import gpytorch  # noqa: F401
 
+# Some virtual machines announce instructions for blocks of bfloat16 and kill whoever uses them.
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 torch.set_num_threads(1)
 settings.register_profile(
     "sikagp", deadline=None, derandomize=True, max_examples=40, database=None, print_blob=False

@@ -1,12 +1,14 @@
 """Half precision: stored and fed narrow, computed wide."""
 
 import copy
+import os
+from collections.abc import Iterator
 
 import pytest
 import torch
 from helpers import PLANS, assert_close, random_layer
 
-from sikagp import SIKALayer
+from sikagp import SIKALayer, precision
 from sikagp.ops.backends import use_backend
 from sikagp.precision import at_least_float32, fastest_precision, full_precision
 
@@ -37,7 +39,7 @@ def test_halves_are_widened(narrow, wide):
 
 
 @pytest.mark.parametrize(
-    ("accelerator", "processor", "graphics", "precision"),
+    ("accelerator", "processor", "graphics", "expected"),
     [
         ("cpu", {"avx512_bf16": True}, None, "bf16-mixed"),
         ("cpu", {"avx512_bf16": False, "amx_bf16": False}, True, "32-true"),
@@ -49,12 +51,39 @@ def test_halves_are_widened(narrow, wide):
     ],
 )
 def test_bfloat16_is_used_where_a_device_has_it(
-    monkeypatch, accelerator, processor, graphics, precision
+    monkeypatch, accelerator, processor, graphics, expected
 ):
+    monkeypatch.setattr(precision, "_multiplies_bfloat16", lambda: True)
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: processor, raising=False)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: graphics is not None)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: graphics)
-    assert fastest_precision(accelerator) == precision
+    assert fastest_precision(accelerator) == expected
+
+
+@pytest.fixture
+def untried() -> Iterator[None]:
+    precision._multiplies_bfloat16.cache_clear()
+    yield
+    precision._multiplies_bfloat16.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("product", "expected"),
+    [
+        ("import torch; torch.ones(2)", "bf16-mixed"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGILL)", "32-true"),
+    ],
+)
+def test_instructions_are_announced_and_tried(untried, monkeypatch, product, expected):
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"amx_bf16": True}, raising=False)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(precision, "_PRODUCT", product)
+    assert fastest_precision("cpu") == expected
+
+
+def test_the_product_that_is_tried_runs(untried, monkeypatch):
+    monkeypatch.setitem(os.environ, "ONEDNN_MAX_CPU_ISA", "AVX2")
+    assert precision._multiplies_bfloat16()
 
 
 def test_a_processor_of_which_torch_knows_nothing_computes_in_full(monkeypatch):

@@ -1,6 +1,9 @@
 """Floating-point types: layers compute in float32 or better, whatever they are stored or fed in."""
 
 import contextlib
+import functools
+import subprocess
+import sys
 from typing import Any
 
 import torch
@@ -10,6 +13,8 @@ from sikagp._typing import Float
 
 # Instructions of processors that multiply bfloat16 numbers.
 _BFLOAT16 = ("avx512_bf16", "amx_bf16", "bf16")
+# Large enough for the instructions that multiply blocks.
+_PRODUCT = "import torch; x = torch.ones(64, 64, dtype=torch.bfloat16); x @ x"
 
 
 def at_least_float32(tensor: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
@@ -27,8 +32,19 @@ def fastest_precision(accelerator: str) -> str:
     else:
         # Older versions of torch do not tell.
         known: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
-        native = accelerator in ("cpu", "auto") and any(known.get(name) for name in _BFLOAT16)
+        announced = accelerator in ("cpu", "auto") and any(known.get(name) for name in _BFLOAT16)
+        native = announced and _multiplies_bfloat16()
     return "bf16-mixed" if native else "32-true"
+
+
+@functools.cache
+def _multiplies_bfloat16() -> bool:
+    """Whether a product in bfloat16 ends well, tried in a process of its own.
+
+    Some virtual machines announce instructions that they do not have; whoever uses them is killed.
+    """
+    tried = subprocess.run([sys.executable, "-c", _PRODUCT], capture_output=True, check=False)
+    return tried.returncode == 0
 
 
 def full_precision(device: torch.device) -> contextlib.AbstractContextManager[object]:
