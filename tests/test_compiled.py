@@ -285,6 +285,29 @@ def test_a_layer_in_one_operator_is_the_reference(name, even, residual):
     assert_all_close(*found)
 
 
+@pytest.mark.parametrize("moving", [True, False], ids=["moving", "kept"])
+@pytest.mark.parametrize("learned", [True, False], ids=["learned", "fixed"])
+def test_points_are_differentiated_only_for_what_moves_them(monkeypatch, moving, learned):
+    calls, original = [], compiled.point_weights_backward
+
+    def counted(*inputs):
+        calls.append(inputs)
+        return original(*inputs)
+
+    monkeypatch.setattr(compiled, "point_weights_backward", counted)
+    layer = random_layer(plan="table")
+    layer.log_lengthscale.requires_grad_(learned)
+    x = torch.rand(50, 2, dtype=torch.float64).requires_grad_(moving)
+    wanted = [t for t in (x, *layer.parameters()) if t.requires_grad]
+    found = []
+    for backend in ("compiled", "reference"):
+        with use_backend(backend):
+            q = layer(x)
+        found.append(torch.autograd.grad((q.mean.sin() + q.variance).sum(), wanted))
+    assert_all_close(*found)
+    assert len(calls) == (moving or learned)
+
+
 def test_either_moment_alone_has_a_gradient():
     layer = random_layer(plan="table")
     x = torch.rand(5, 2, dtype=torch.float64)

@@ -45,12 +45,15 @@ class _LayerMoments(torch.autograd.Function):
         shape = len(unit), own[0].shape[-1]
         given = (own[0].new_zeros(shape) if d is None else d for d in gradients[:2])
         d_points, d_own, d_tree = backend.moments_backward(*given, *parts)
-        place = unit, rate, nodes, _sizes(own[0])[0], ctx.shares
-        d_unit, d_rate = backend.point_weights_backward(*d_points[1:], *place)
         scale = own[-1].sqrt()
-        d_tree_rate, d_scale = backend.bridge_tree_backward(d_tree, rate, scale, nodes)
+        d_rate, d_scale = backend.bridge_tree_backward(d_tree, rate, scale, nodes)
         d_own.prior_variance.addcdiv_(d_scale, scale, value=0.5)
-        return d_unit, d_rate.add_(d_tree_rate), *d_own, None, None
+        d_unit = None
+        if any(ctx.needs_input_grad[:2]):  # not with a fixed kernel on features that stay as they are
+            place = unit, rate, nodes, _sizes(own[0])[0], ctx.shares
+            d_unit, d_point_rate = backend.point_weights_backward(*d_points[1:], *place)
+            d_rate = d_rate.add_(d_point_rate)
+        return d_unit, d_rate, *d_own, None, None
 
 
 def _sizes(weight: Tensor) -> tuple[int, int]:
