@@ -38,16 +38,22 @@ def recipe(name: str = "uci/gas/mine", **changes) -> Recipe:
     return Recipe(name=name, **{**content, **changes})
 
 
+class PortableCell(Cell):
+    """A cell that takes this module, and so its task, along to other processes."""
+
+
 def cell(folder: Path, seed: int = 0, **changes) -> Cell:
-    return Cell(recipe(**changes).at("smoke"), "smoke", seed, folder / "cell" / str(seed))
+    return PortableCell(recipe(**changes).at("smoke"), "smoke", seed, folder / "cell" / str(seed))
 
 
 def run(cell: Cell) -> dict:
-    """A task without training that notes that it ran, and fails if it is told to."""
+    """A task without training that notes that it ran, and fails or dies if it is told to."""
     with (cell.folder / "seen.txt").open("a") as file:
         file.write("run\n")
     if cell.recipe.method == "fail":
         raise ValueError("as told")
+    if cell.recipe.method == "die":
+        os.kill(os.getpid(), signal.SIGKILL)
     return {"value": float(cell.seed), "nothing": float("nan")}
 
 

@@ -89,6 +89,20 @@ def test_failures_are_told_and_tried_again(tmp_path, caplog):
     assert (bad.folder / "seen.txt").read_text() == "run\nrun\n"
 
 
+def test_cells_run_at_the_same_time(tmp_path):
+    cells = [cell(tmp_path, seed=seed, **MOMENT) for seed in range(3)]
+    assert set(run_cells(cells, jobs=2).values()) == {Status.RAN}
+    assert [read(one.folder)["results"]["value"] for one in cells] == [0.0, 1.0, 2.0]
+
+
+def test_a_killed_process_is_told_and_its_cell_goes_on_later(tmp_path, caplog):
+    deadly = cell(tmp_path, **MOMENT, method="die")
+    assert run_cells([deadly], jobs=2) == {deadly.label: Status.FAILED}
+    assert "a process was killed" in caplog.text
+    assert deadly.started()
+    assert not deadly.finished()
+
+
 def test_heads_wait_for_the_network_that_they_build_on(tmp_path):
     head = cell(tmp_path, seed=0, **MOMENT, data={"frozen": "images/full"})
     network = cell(tmp_path, seed=1, **MOMENT)

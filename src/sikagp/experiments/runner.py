@@ -14,7 +14,8 @@ import sys
 import time
 import traceback
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from datetime import UTC, datetime
 from enum import StrEnum
 from multiprocessing import get_context
@@ -102,7 +103,20 @@ def _statuses(cells: Sequence[Cell], jobs: int) -> Iterable[tuple[Cell, Status]]
     ) as pool:
         waiting = {pool.submit(run_cell, cell): cell for cell in cells}
         for done in as_completed(waiting):
-            yield waiting[done], done.result()
+            yield waiting[done], _status(waiting[done], done)
+
+
+def _status(cell: Cell, done: Future[Status]) -> Status:
+    """How a cell ended in another process, which may have been killed."""
+    try:
+        return done.result()
+    except BrokenProcessPool:
+        logger.error(
+            "%s is not finished: a process was killed, perhaps for want of memory; the same "
+            "command goes on from here",
+            cell.label,
+        )
+        return Status.FAILED
 
 
 def _prepare(cell: Cell) -> bool:
