@@ -48,10 +48,8 @@ class _LayerMoments(torch.autograd.Function):
         scale = own[-1].sqrt()
         d_rate, d_scale = backend.bridge_tree_backward(d_tree, rate, scale, nodes)
         d_own.prior_variance.addcdiv_(d_scale, scale, value=0.5)
-        d_unit = None
-        if any(
-            ctx.needs_input_grad[:2]
-        ):  # not with a fixed kernel on features that stay as they are
+        d_unit = None  # with a fixed kernel on features that stay as they are
+        if any(ctx.needs_input_grad[:2]):
             place = unit, rate, nodes, _sizes(own[0])[0], ctx.shares
             d_unit, d_point_rate = backend.point_weights_backward(*d_points[1:], *place)
             d_rate = d_rate.add_(d_point_rate)
