@@ -70,7 +70,9 @@ HEADS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 }
 FIXED_HEADS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "SIKA": ("sika", {"residual": "none", **FIXED}),
+    "SIKA, weights drawn": ("paper-sika", {"hidden": [], "num_samples": [20, 20]}),
     "dense DAK": ("dense-dak", FIXED),
+    "dense DAK, weights drawn": ("dense-dak", {"num_draws": 20, **FIXED}),
 }
 WHOLE: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "plain": ("network", {"hidden": [], "train_samples": 1}),

@@ -8,7 +8,7 @@ from torch.testing import assert_close
 
 from sikagp import Domain
 from sikagp.experiments.methods.bayesian import ACTIVATIONS, BayesianLinear
-from sikagp.experiments.methods.dense import CORRELATIONS, DenseLayer
+from sikagp.experiments.methods.dense import CORRELATIONS, DenseLayer, DrawnDenseLayer
 from sikagp.experiments.methods.noise import as_column, residual_noise, with_noise
 
 GPYTORCH = {
@@ -55,6 +55,30 @@ def test_weights_start_near_zero_and_almost_certain():
     # Those of a network are draws from the prior.
     means = BayesianLinear(300, 4, activation="relu").weight_mean
     assert means.std().item() == pytest.approx(1, rel=0.1)
+
+
+@torch.no_grad()
+def test_drawn_weights_have_the_exact_marginals():
+    torch.manual_seed(0)
+    layer = DrawnDenseLayer(3, 2, level=2, domain=Domain(0.0, 1.0), num_draws=40_000)
+    layer.weight_scale, layer.bias_scale, layer.bias_mean[:] = 0.7, 0.4, torch.tensor([1.0, -2.0])
+    x = torch.rand(5, 3)
+    drawn, exact = layer.train()(x), layer.eval()(x)
+    assert_close(drawn.components.variance, torch.zeros(40_000, 5, 2))
+    assert_close(drawn.mean, exact.mean, atol=0.02, rtol=0)
+    assert_close(drawn.variance, exact.variance, atol=0, rtol=0.04)
+
+
+@torch.no_grad()
+def test_rows_share_the_weights_of_a_draw():
+    layer = DrawnDenseLayer(3, 2, level=2, domain=Domain(0.0, 1.0), num_draws=4)
+    x = torch.rand(1, 3).expand(6, 3)
+    values = layer(x).components.mean
+    assert values.shape == (4, 6, 2)
+    assert_close(values, values[:, :1].expand(4, 6, 2))
+    assert values[:, 0].std(0).min() > 0
+    with pytest.raises(ValueError, match="num_draws"):
+        DrawnDenseLayer(3, 2, domain=Domain(0.0, 1.0), num_draws=0)
 
 
 def test_unknown_names_are_refused():

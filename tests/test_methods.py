@@ -75,9 +75,12 @@ def test_regression_beats_the_mean(name):
     assert len(report.history) == report.epochs
 
 
-@pytest.mark.parametrize("name", [n for n in METHODS if n not in REGRESSION_ONLY])
-def test_classification_beats_the_most_frequent_class(name):
-    method = make(name, "classification", **_few_samples(name))
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [*((n, {}) for n in METHODS if n not in REGRESSION_ONLY), ("dense-dak", {"num_draws": 4})],
+)
+def test_classification_beats_the_most_frequent_class(name, options):
+    method = make(name, "classification", **_few_samples(name), **options)
     fit(method, "classification")
     x, y = rows("classification")
     draws = method.predict(x[HELD:])

@@ -111,6 +111,11 @@ def invert_cdf(
     return (low + high) / 2
 
 
+def mixture_of_draws(draws: Float[Tensor, "samples *batch outputs"]) -> GaussianMixture:
+    """Components without variance, one for each draw of all outputs."""
+    return GaussianMixture(GaussianMarginals(draws, torch.zeros_like(draws)))
+
+
 def as_mixture(output: GaussianMarginals | GaussianMixture) -> GaussianMixture:
     """See marginals as a mixture of one component; a mixture passes through.
 

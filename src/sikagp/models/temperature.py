@@ -8,12 +8,11 @@ from torch import Tensor, nn
 
 from sikagp._typing import Float, Int
 from sikagp.calibration import fit_factor
-from sikagp.mixtures import GaussianMixture, binned_exp
+from sikagp.mixtures import GaussianMixture, binned_exp, mixture_of_draws
 from sikagp.models.architecture import GivenTrend, only_backbone
 from sikagp.models.deep_kernel import DeepKernel
 from sikagp.precision import full_precision
 from sikagp.serialization import Pretrained
-from sikagp.variational import GaussianMarginals
 
 _PRIOR_VARIANCE = 0.1  # a logarithm of the temperature deviates by a third
 _ROWS = 256
@@ -91,7 +90,7 @@ class DeepTemperature(Pretrained):
         with full_precision(features.device):
             shift = self.log_factor.expand_as(g.mean)
             logits = binned_exp(g.shifted(shift)) * self.last(features)
-        return GaussianMixture(GaussianMarginals(logits, torch.zeros_like(logits)))
+        return mixture_of_draws(logits)
 
     def kl_divergence(self) -> Float[Tensor, ""]:
         """KL(q || prior) of the SIKA layer."""

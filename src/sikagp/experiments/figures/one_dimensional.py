@@ -17,7 +17,7 @@ from sikagp._typing import Float
 from sikagp.experiments.figures.style import panels
 from sikagp.layers import SIKALayer
 from sikagp.likelihoods import build_likelihood
-from sikagp.mixtures import GaussianMixture
+from sikagp.mixtures import GaussianMixture, mixture_of_draws
 from sikagp.models import DeepGP, DeepKernel
 from sikagp.models.predictor import Predictor
 from sikagp.plots import plot_fit
@@ -69,7 +69,7 @@ class Sampled(nn.Module):
         if not self.training:
             return q
         draws = q.rsample((self.samples,))
-        return GaussianMixture(GaussianMarginals(draws, torch.zeros_like(draws)))
+        return mixture_of_draws(draws)
 
     def kl_divergence(self) -> Float[Tensor, ""]:
         """KL divergence of the last layer."""

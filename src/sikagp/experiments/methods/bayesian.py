@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from sikagp._typing import Float
 from sikagp.additive import INITIAL_SCALE
+from sikagp.draws import normal_draws
 from sikagp.ops.divergence import standard_normal_kl
 from sikagp.validation import check_choice
 from sikagp.variational import GaussianMarginals, PositiveParameter, inverse_softplus
@@ -41,6 +42,15 @@ class MeanFieldLinear(nn.Module):
         """Exact marginals of f, by local reparameterisation."""
         variance = phi.square() @ self.weight_scale.square() + self.bias_scale.square()
         return GaussianMarginals(phi @ self.weight_mean + self.bias_mean, variance)
+
+    def drawn(
+        self, phi: Float[Tensor, "*batch weights"], num_draws: int
+    ) -> Float[Tensor, "draws *batch outputs"]:
+        """Values of f for sets of weights that were drawn, each for all rows."""
+        weight = normal_draws(self.weight_mean, self.weight_scale, num_draws, None)
+        bias = normal_draws(self.bias_mean, self.bias_scale, num_draws, None)
+        values = torch.tensordot(phi, weight, dims=[[-1], [1]]) + bias
+        return values.movedim(-2, 0)
 
     def kl_divergence(self) -> Float[Tensor, ""]:
         """KL(q || prior), summed over weights and biases."""

@@ -6,9 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from sikagp._typing import Float
-from sikagp.mixtures import GaussianMixture
+from sikagp.mixtures import GaussianMixture, mixture_of_draws
 from sikagp.models import DeepGP, DeepKernel
-from sikagp.variational import GaussianMarginals
 
 
 class Stack(DeepGP):
@@ -96,4 +95,4 @@ class FlipoutDeepGP(DeepGP):
             if i < len(self.means):
                 draws = draws + self.means[i](inputs)
             inputs, draws = draws, layer.flipout_each(draws, generator=generator)  # type: ignore[operator]
-        return GaussianMixture(GaussianMarginals(draws, torch.zeros_like(draws)))
+        return mixture_of_draws(draws)

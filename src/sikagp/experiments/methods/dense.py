@@ -8,6 +8,7 @@ weights this is the deep additive kernel (DAK) that SIKA-GP makes sparse.
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +16,8 @@ from torch import Tensor, nn
 from sikagp._typing import Float
 from sikagp.domains import Domain
 from sikagp.experiments.methods.bayesian import MeanFieldLinear
-from sikagp.validation import check_choice, check_level
+from sikagp.mixtures import GaussianMixture, mixture_of_draws
+from sikagp.validation import check_choice, check_count, check_level
 from sikagp.variational import GaussianMarginals, PositiveParameter
 
 _SQRT3, _SQRT5 = math.sqrt(3), math.sqrt(5)
@@ -108,3 +110,28 @@ class DenseLayer(MeanFieldLinear):
         factor = torch.linalg.cholesky(gram + JITTER[self.kernel] * identity)
         inverse = torch.linalg.solve_triangular(factor, identity.expand_as(gram), upper=False)
         return inverse.mT.to(self.weight_mean.dtype)
+
+
+class DrawnDenseLayer(DenseLayer):
+    """A dense layer as DAK was published: weights are drawn in training, not marginals.
+
+    Evaluation mode has the exact marginals, as every model here.
+
+    Args:
+        num_draws: sets of weights that a training step draws.
+        options: of the :class:`DenseLayer`.
+    """
+
+    def __init__(
+        self, in_features: int, out_features: int, *, num_draws: int, **options: Any
+    ) -> None:
+        super().__init__(in_features, out_features, **options)
+        self.num_draws = check_count("num_draws", num_draws)
+
+    def forward(  # type: ignore[override]
+        self, x: Float[Tensor, "*batch in_features"]
+    ) -> GaussianMarginals | GaussianMixture:
+        """Mixture of draws in training, marginals in evaluation."""
+        if not self.training:
+            return super().forward(x)
+        return mixture_of_draws(self.drawn(self.features(x).flatten(-2), self.num_draws))

@@ -10,7 +10,7 @@ from sikagp._typing import Float
 from sikagp.domains import Domain
 from sikagp.experiments.methods.bayesian import BayesianLinear
 from sikagp.experiments.methods.composition import FlipoutDeepGP, Stack
-from sikagp.experiments.methods.dense import DenseLayer
+from sikagp.experiments.methods.dense import DenseLayer, DrawnDenseLayer
 from sikagp.experiments.methods.gpytorch_heads import GPyTorchDeepGP, GPyTorchHead
 from sikagp.experiments.methods.gpytorch_models import SVGP, AdditiveKISSGP, SVDKLHead
 from sikagp.experiments.methods.networks import DropoutNetwork, Network
@@ -81,9 +81,14 @@ def paper_sika(
     return _fix_lengthscales(model, False)
 
 
-def dense_dak(inputs: Inputs, out_features: int, **options: Any) -> DenseLayer:
-    """One additive layer with a dense basis."""
-    return DenseLayer(inputs.size, out_features, domain=inputs.domain, **options)
+def dense_dak(
+    inputs: Inputs, out_features: int, *, num_draws: int | None = None, **options: Any
+) -> DenseLayer:
+    """One additive layer with a dense basis; with ``num_draws``, trained as published."""
+    if num_draws is None:
+        return DenseLayer(inputs.size, out_features, domain=inputs.domain, **options)
+    sizes = inputs.size, out_features
+    return DrawnDenseLayer(*sizes, domain=inputs.domain, num_draws=num_draws, **options)
 
 
 def dense_dgp(
