@@ -49,6 +49,13 @@ def _fixed_seed() -> None:
 
 
 @pytest.fixture
+def keep_denormals() -> Iterator[None]:
+    """Undo what a test does to numbers below 1e-38."""
+    yield
+    torch.set_flush_denormal(False)
+
+
+@pytest.fixture
 def as_users_run() -> Iterator[None]:
     """Turn the shape hints off, so that the library's own checks meet the bad input."""
     jaxtyping.config.update("jaxtyping_disable", True)

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import torch
+from helpers import tenth_of_the_smallest
 
 from sikagp.experiments.cell import Cell
 from sikagp.experiments.data import Table
@@ -54,6 +55,8 @@ def run(cell: Cell) -> dict:
         raise ValueError("as told")
     if cell.recipe.method == "die":
         os.kill(os.getpid(), signal.SIGKILL)
+    if cell.recipe.method == "tiny":
+        return {"value": tenth_of_the_smallest()}
     return {"value": float(cell.seed), "nothing": float("nan")}
 
 

@@ -71,3 +71,8 @@ def shared_folder(factory: pytest.TempPathFactory) -> Path:
     """Temporary folder that all workers of this run see."""
     base = factory.getbasetemp()
     return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+
+def tenth_of_the_smallest() -> float:
+    """A number below those of full precision, or zero where these are flushed."""
+    return (torch.tensor([torch.finfo(torch.float32).tiny]) * 0.1).item()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from helpers import tenth_of_the_smallest
 from typer.testing import CliRunner
 
 import sikagp
@@ -81,6 +82,7 @@ def test_main_without_typer(monkeypatch: pytest.MonkeyPatch) -> None:
         cli.main()
 
 
+@pytest.mark.usefixtures("keep_denormals")
 def test_main_runs_the_app(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -89,6 +91,7 @@ def test_main_runs_the_app(
         cli.main()
     assert stop.value.code == 0
     assert json.loads(capsys.readouterr().out)["sikagp"] == sikagp.__version__
+    assert tenth_of_the_smallest() == 0
 
 
 def test_fit_and_predict(tmp_path: Path) -> None:

@@ -95,6 +95,12 @@ def test_cells_run_at_the_same_time(tmp_path):
     assert [read(one.folder)["results"]["value"] for one in cells] == [0.0, 1.0, 2.0]
 
 
+def test_other_processes_flush_denormals(tmp_path):
+    tiny = cell(tmp_path, **MOMENT, method="tiny")
+    assert run_cells([tiny], jobs=2) == {tiny.label: Status.RAN}
+    assert read(tiny.folder)["results"]["value"] == 0
+
+
 def test_a_killed_process_is_told_and_its_cell_goes_on_later(tmp_path, caplog):
     deadly = cell(tmp_path, **MOMENT, method="die")
     assert run_cells([deadly], jobs=2) == {deadly.label: Status.FAILED}

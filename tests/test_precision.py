@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from helpers import PLANS, assert_close, random_layer
+from helpers import PLANS, assert_close, random_layer, tenth_of_the_smallest
 
 from sikagp import SIKALayer, precision
 from sikagp.ops.backends import use_backend
-from sikagp.precision import at_least_float32, fastest_precision, full_precision
+from sikagp.precision import at_least_float32, fastest_precision, flush_denormals, full_precision
 
 HALVES = [torch.bfloat16, torch.float16]
 by_half = pytest.mark.parametrize("half", HALVES, ids=["bfloat16", "float16"])
@@ -23,6 +23,13 @@ def layer_and_input(**options) -> tuple[SIKALayer, torch.Tensor]:
 
 def autocast():
     return torch.autocast("cpu", dtype=torch.bfloat16)
+
+
+@pytest.mark.usefixtures("keep_denormals")
+def test_denormals_can_be_flushed():
+    assert tenth_of_the_smallest() > 0
+    flush_denormals()
+    assert tenth_of_the_smallest() == 0
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,9 @@ def main() -> None:
         import typer  # noqa: F401
     except ImportError:
         raise SystemExit(NO_TYPER) from None
+    from sikagp.precision import flush_denormals
+
+    flush_denormals()
     build_app()()
 
 

@@ -27,6 +27,7 @@ from sikagp.experiments.cell import FAILURE, LOCK, RECORD, STARTED, Cell
 from sikagp.experiments.environment import describe_git, describe_machine, describe_versions
 from sikagp.experiments.files import locked, write_whole
 from sikagp.experiments.tasks import load_task
+from sikagp.precision import flush_denormals
 
 FORMAT = 1
 logger = logging.getLogger(__name__)
@@ -98,12 +99,17 @@ def _statuses(cells: Sequence[Cell], jobs: int) -> Iterable[tuple[Cell, Status]]
     with ProcessPoolExecutor(
         jobs,
         mp_context=get_context("spawn"),
-        initializer=torch.set_num_threads,
+        initializer=_start_process,
         initargs=(threads,),
     ) as pool:
         waiting = {pool.submit(run_cell, cell): cell for cell in cells}
         for done in as_completed(waiting):
             yield waiting[done], _status(waiting[done], done)
+
+
+def _start_process(num_threads: int) -> None:
+    flush_denormals()
+    torch.set_num_threads(num_threads)
 
 
 def _status(cell: Cell, done: Future[Status]) -> Status:
