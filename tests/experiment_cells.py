@@ -57,6 +57,8 @@ def run(cell: Cell) -> dict:
         os.kill(os.getpid(), signal.SIGKILL)
     if cell.recipe.method == "tiny":
         return {"value": tenth_of_the_smallest()}
+    if cell.recipe.method == "threads":
+        return {"value": torch.get_num_threads()}
     return {"value": float(cell.seed), "nothing": float("nan")}
 
 

@@ -101,6 +101,13 @@ def test_other_processes_flush_denormals(tmp_path):
     assert read(tiny.folder)["results"]["value"] == 0
 
 
+def test_other_processes_share_the_threads(tmp_path, monkeypatch):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 6)
+    counting = cell(tmp_path, **MOMENT, method="threads")
+    assert run_cells([counting], jobs=2) == {counting.label: Status.RAN}
+    assert read(counting.folder)["results"]["value"] == 3
+
+
 def test_a_killed_process_is_told_and_its_cell_goes_on_later(tmp_path, caplog):
     deadly = cell(tmp_path, **MOMENT, method="die")
     assert run_cells([deadly], jobs=2) == {deadly.label: Status.FAILED}
